@@ -1,0 +1,1 @@
+"""ggpy: a GGUF inference engine in Python."""

@@ -1,0 +1,1 @@
+"""Devices: they hold weights and KV pools and run plans."""

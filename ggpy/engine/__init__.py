@@ -1,0 +1,1 @@
+"""Requests, scheduling, KV pages, sampling."""

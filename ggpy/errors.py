@@ -1,0 +1,58 @@
+"""Every error that ggpy raises on purpose.
+
+GgpyError
+├── ConfigError             a setting, flag or environment variable has a value that cannot work
+├── GGUFError               a file is not the GGUF it claims to be
+├── UnsupportedModelError   a sound file asks for something ggpy does not have
+├── TokenizerError          a tokenizer cannot be built from the metadata, or an id is unknown
+├── TemplateError           a chat template is missing or fails
+├── RequestError            a request can't be served as it stands
+│   └── PromptTooLongError  the prompt does not fit the context
+├── OutOfPagesError         the KV pool is full
+├── KernelError             a kernel cannot be compiled or loaded on this machine
+└── PullError               a model could not be fetched
+"""
+
+
+class GgpyError(Exception):
+    """Base of every error raised by ggpy; its text says what was found, what was expected and what to do next."""
+
+
+class ConfigError(GgpyError):
+    """A setting, flag or environment variable has a value that cannot work."""
+
+
+class GGUFError(GgpyError):
+    """A file is not the GGUF it claims to be; the text names file, field and byte offset."""
+
+
+class UnsupportedModelError(GgpyError):
+    """A sound file asks for an architecture, tensor type or feature that ggpy does not have."""
+
+
+class TokenizerError(GgpyError):
+    """A tokenizer cannot be built from the metadata, or a token id is not in the vocabulary."""
+
+
+class TemplateError(GgpyError):
+    """A chat template is missing, does not compile or fails while rendering."""
+
+
+class RequestError(GgpyError):
+    """A request cannot be served as it stands."""
+
+
+class PromptTooLongError(RequestError):
+    """The prompt does not fit the context; the text states both sizes."""
+
+
+class OutOfPagesError(GgpyError):
+    """The KV pool has no page left for a request."""
+
+
+class KernelError(GgpyError):
+    """A kernel cannot be compiled or loaded on this machine."""
+
+
+class PullError(GgpyError):
+    """A model could not be fetched, or what arrived is not the model that was asked for."""

@@ -1,0 +1,1 @@
+"""What the bits of each quantisation format mean."""

@@ -1,0 +1,1 @@
+"""The GGUF file format: reader, writer, metadata, tensor types."""

@@ -1,0 +1,1 @@
+"""How the formats and operations are made fast."""
