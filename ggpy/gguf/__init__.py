@@ -1,1 +1,7 @@
 """The GGUF file format: reader, writer, metadata, tensor types."""
+
+from ggpy.gguf.metadata import Metadata, StringArray
+from ggpy.gguf.reader import GGUFFile
+from ggpy.gguf.types import TensorInfo, TensorType, ValueType
+
+__all__ = ["GGUFFile", "Metadata", "StringArray", "TensorInfo", "TensorType", "ValueType"]
