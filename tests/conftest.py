@@ -1,0 +1,30 @@
+"""Fixtures that every test may use."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ggpy import config
+from ggpy.tools import catalogue
+
+
+@pytest.fixture(scope="session")
+def model_path() -> Callable[[str], Path]:
+    """Finds a pulled model by its catalogue name; never downloads.
+
+    A test whose model is absent is skipped, or fails when GGPY_REQUIRE_MODELS=1.
+    """
+    pulled = {entry.name: entry.path for entry in catalogue.CATALOGUE if entry.is_present}
+
+    def find(name: str) -> Path:
+        entry = catalogue.find(name)
+        assert entry is not None, catalogue.unknown_name(name)
+        if entry.name in pulled:
+            return pulled[entry.name]
+        reason = f"model {entry.name} is absent: run `ggpy pull {entry.name}`"
+        if config.require_models():
+            pytest.fail(reason)
+        pytest.skip(reason)
+
+    return find

@@ -1,0 +1,48 @@
+"""Progress of a long job in bytes on stderr: a bar on a terminal, a line every tenth elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import Progress as Bar
+
+
+class Progress:
+    """Shows how far `total_bytes` have come; use as a context manager."""
+
+    def __init__(self, label: str, total_bytes: int) -> None:
+        self.label = label
+        self.total_bytes = total_bytes
+        self._tenths = -1
+        self._bar: Bar | None = None
+        if sys.stderr.isatty():
+            columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+            self._bar = Bar(TextColumn("{task.description}"), *columns, console=Console(stderr=True))
+            self._task = self._bar.add_task(label, total=total_bytes)
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def update(self, done_bytes: int) -> None:
+        """Say that `done_bytes` of the whole are done."""
+        done_bytes = min(done_bytes, self.total_bytes)
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done_bytes)
+            return
+        tenths = 10 * done_bytes // max(1, self.total_bytes)
+        if tenths > self._tenths:
+            self._tenths = tenths
+            line = f"{self.label}: {10 * tenths}% of {self.total_bytes / 1e6:,.0f} MB"
+            print(line, file=sys.stderr, flush=True)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()

