@@ -19,18 +19,19 @@ from ggpy.errors import GGUFError
 from ggpy.gguf.cursor import Cursor
 from ggpy.gguf.metadata import MAX_KEYS, MIN_PAIR_BYTES, Metadata, scan_metadata
 from ggpy.gguf.types import (
+    ALIGNMENT_KEY,
     DEFAULT_ALIGNMENT,
+    MAGIC,
     MAX_ALIGNMENT,
     MAX_DIMS,
     MAX_NAME_BYTES,
+    VERSIONS,
     TensorInfo,
     TensorType,
     ValueType,
     shown,
 )
 
-MAGIC = b"GGUF"
-VERSIONS = (2, 3)
 HEADER_BYTES = 24                           # magic, version, tensor count, key count
 MAX_TENSORS = 1 << 17
 MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8    # name, number of dims, one dim, type, offset
@@ -181,7 +182,7 @@ def _read_version(cursor: Cursor) -> int:
 
 def _read_alignment(cursor: Cursor, metadata: Metadata) -> int:
     """The alignment of tensor data: a power of two from 8."""
-    key = "general.alignment"
+    key = ALIGNMENT_KEY
     if key not in metadata:
         return DEFAULT_ALIGNMENT
     alignment = metadata.get_int(key)

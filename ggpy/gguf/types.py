@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)           # they differ in byte order only: 3 may be big-endian
+ALIGNMENT_KEY = "general.alignment"
+DEFAULT_ALIGNMENT = 32
+MAX_ALIGNMENT = 1 << 24     # nobody pads tensors to more than a few pages
 MAX_DIMS = 4                # GGML_MAX_DIMS
 MAX_NAME_BYTES = 63         # GGML_MAX_NAME counts the closing NUL
 MAX_KEY_BYTES = 65535
-MAX_ALIGNMENT = 1 << 24     # nobody pads tensors to more than a few pages
-DEFAULT_ALIGNMENT = 32
 
 
 class ValueType(IntEnum):
