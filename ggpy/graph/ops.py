@@ -16,7 +16,7 @@ from ggpy.errors import UnsupportedModelError
 from ggpy.gguf import TensorInfo
 
 RowKind = Literal["tokens", "outputs", "slots"]
-ActivationKind = Literal["silu", "gelu", "gelu_quick", "relu", "relu_squared"]
+ActivationKind = Literal["silu", "gelu", "gelu_quick", "relu", "relu_squared", "swiglu_oai"]
 OutputKind = Literal["logits", "hidden"]
 
 
@@ -52,11 +52,15 @@ class RmsNorm(Op):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LayerNorm(Op):
-    """(x - mean) / sqrt(var + eps) * weight + bias over a row."""
+    """(x - mean) / sqrt(var + eps) * weight + bias within each of `groups` equal parts of a row.
+
+    `weight` and `bias` are (width,); None stands for ones and zeros.
+    """
 
     weight: TensorInfo | None
     bias: TensorInfo | None
     eps: float
+    groups: int = 1
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -72,10 +76,14 @@ class RopeTable:
     """Rotation angles: pair i of a row at position p turns by p * inv_freq[i]; cos and sin are times `magnitude`.
 
     Every rope scaling (linear, llama3, yarn, longrope) is a choice of these two. `inv_freq` is float64 (n_rot / 2,).
+    With a `temperature`, cos and sin also grow by 1 + temperature * ln(1 + floor(p / temperature_period)): queries
+    that get sharper with distance (Ministral 3).
     """
 
     inv_freq: npt.NDArray[np.float64]
     magnitude: float = 1.0
+    temperature: float = 0.0
+    temperature_period: int = 1
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -112,7 +120,8 @@ class Attention(Op):
 class Activation(Op):
     """act(inputs[0]), times inputs[1] if there is a second input (the gated form: act(gate) * up).
 
-    "gelu" is the tanh approximation that GGUF models are run with.
+    "gelu" is the tanh approximation that GGUF models are run with. "swiglu_oai" is gpt-oss's gated form, with
+    g = min(gate, 7) and u = clamp(up, -7, 7): g * sigmoid(1.702 * g) * (u + 1).
     """
 
     kind: ActivationKind
@@ -171,7 +180,10 @@ class ExpertLinear(Op):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ExpertSum(Op):
-    """For each token, the sum over its slots in rank order of weight * row. inputs are (slots, route)."""
+    """For each token, the sum over its slots in rank order of weight * row. inputs are (slots, route).
+
+    Where the route has n_used 1, slots may be a value with one row per token: that is a gated shared expert.
+    """
 
 
 OpT = TypeVar("OpT", bound=Op)
@@ -194,8 +206,10 @@ class Graph:
     def rms_norm(self, x: Op, weight: TensorInfo | None, eps: float, *, groups: int = 1) -> RmsNorm:
         return self._append(RmsNorm(inputs=(x,), width=x.width, rows=x.rows, weight=weight, eps=eps, groups=groups))
 
-    def layer_norm(self, x: Op, weight: TensorInfo | None, bias: TensorInfo | None, eps: float) -> LayerNorm:
-        return self._append(LayerNorm(inputs=(x,), width=x.width, rows=x.rows, weight=weight, bias=bias, eps=eps))
+    def layer_norm(self, x: Op, weight: TensorInfo | None, bias: TensorInfo | None, eps: float, *,
+                   groups: int = 1) -> LayerNorm:
+        return self._append(LayerNorm(inputs=(x,), width=x.width, rows=x.rows, weight=weight, bias=bias, eps=eps,
+                                      groups=groups))
 
     def linear(self, x: Op, weight: TensorInfo, bias: TensorInfo | None = None) -> Linear:
         n_out, n_in = weight.shape
