@@ -16,7 +16,7 @@ from ggpy.errors import PullError
 from ggpy.tools import wheels
 from ggpy.tools.catalogue import CATALOGUE, CatalogueEntry, WheelSource, find, unknown_name
 from ggpy.tools.filelock import exclusive
-from ggpy.tools.progress import Progress
+from ggpy.tools.terminal import Progress
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""Progress of a long job in bytes on stderr: a bar on a terminal, a line every tenth elsewhere."""
+"""How commands speak to a person: tables on stdout, progress on stderr; both plain text when not on a terminal."""
 
 from __future__ import annotations
 
@@ -9,10 +9,36 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.progress import Progress as Bar
+from rich.table import Table
+
+PIPED_WIDTH = 10_000      # characters; lines meant for another program are never cut or wrapped
+
+
+def table(*headings: str) -> Table:
+    """An empty table in ggpy's look, with no lines around it; without headings, two columns of names and values."""
+    result = Table(box=None, pad_edge=False, header_style="bold", show_header=bool(headings))
+    for heading in headings or ("name", "value"):
+        result.add_column(heading, overflow="fold")
+    return result
+
+
+def print_tables(*tables: Table) -> None:
+    """Print tables on stdout with a blank line between them; cells are taken literally, never as markup."""
+    width = None if sys.stdout.isatty() else PIPED_WIDTH
+    console = Console(width=width, markup=False, emoji=False, highlight=False)
+    for i, each in enumerate(tables):
+        if i:
+            console.print()
+        console.print(each)
+
+
+def printable(text: str) -> str:
+    """`text` fit for a terminal: control characters and stray bytes, as a file may hold them, become U+FFFD."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 
 class Progress:
-    """Shows how far `total_bytes` have come; use as a context manager."""
+    """Shows how far `total_bytes` have come: a bar, or a line every tenth; use as a context manager."""
 
     def __init__(self, label: str, total_bytes: int) -> None:
         self.label = label

@@ -1,0 +1,144 @@
+"""The `ggpy` command: one table of sub-commands, each imported only when it is chosen.
+
+A command's module offers `add_arguments(parser)` and `main(args) -> int`. Exit codes: 0 done, 1 failed, 2 wrong usage,
+130 interrupted, 141 the reader of a pipe went away.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import io
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import metadata
+from types import ModuleType
+from typing import NamedTuple
+
+from ggpy import config
+from ggpy.errors import GgpyError
+
+
+class Command(NamedTuple):
+    """A sub-command: the module that implements it and its line in `ggpy --help`."""
+
+    module: str
+    help: str
+
+
+COMMANDS = {
+    "run": Command("ggpy.tools.run", "chat with a model, or answer one prompt"),
+    "pull": Command("ggpy.tools.pull", "download a model by name"),
+    "list": Command("ggpy.tools.list", "list the models that have a name, and which are here"),
+    "show": Command("ggpy.tools.show", "describe a model: architecture, quantisation, sizes"),
+    "rm": Command("ggpy.tools.rm", "delete a downloaded model"),
+    "warm": Command("ggpy.tools.warm", "compile the kernels of a model ahead of time"),
+}
+
+OK, FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `ggpy` with `argv` (the process's own arguments by default); returns the exit code.
+
+    Raises SystemExit as argparse does: 0 after --help and --version, 2 for wrong usage.
+    """
+    argv = sys.argv[1:] if argv is None else list(argv)
+    name = next((word for word in argv if not word.startswith("-")), None)
+    verbose = False
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")    # a model may say what the terminal's encoding lacks
+    try:
+        parser, subparsers = _parsers()
+        if name is not None and name not in COMMANDS:
+            parser.error(_unknown_command(name))
+        module = _load(name, subparsers[name]) if name is not None else None
+        args = parser.parse_args(argv)
+        if module is None:
+            parser.print_help(sys.stderr)
+            return USAGE
+        verbose = args.verbose
+        _start_logging(verbose)
+        code: int = module.main(args)
+        sys.stdout.flush()      # here, so that a closed pipe is noticed while it can still be handled
+        return code
+    except GgpyError as error:
+        return _fail(error, verbose)
+    except BrokenPipeError:
+        # stdout is pointed elsewhere, or the interpreter would complain when it flushes at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except OSError as error:
+        return _fail(error, verbose)
+    except KeyboardInterrupt:
+        print("ggpy: interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """The top parser and those of the sub-commands, which know their arguments only once `_load` has run."""
+    variables = "\n".join(f"  {name:<20}  {text}" for name, text in config.VARIABLES.items())
+    parser = argparse.ArgumentParser(
+        prog="ggpy", description="Run GGUF models on this machine.", epilog=f"environment variables:\n{variables}",
+        formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+    )
+    parser.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version and exit")
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("-v", "--verbose", action="store_true", help="log details; show where an error came from")
+    group = parser.add_subparsers(title="commands", metavar="COMMAND")
+    subparsers = {
+        name: group.add_parser(
+            name, help=command.help, description=f"{command.help[0].upper()}{command.help[1:]}.", parents=[common],
+            allow_abbrev=False,
+        )
+        for name, command in COMMANDS.items()
+    }
+    return parser, subparsers
+
+
+class _PrintVersion(argparse.Action):
+    """Looks the version up only when it is asked for: reading the metadata takes longer than the rest of `--help`."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        print(f"ggpy {metadata.version('ggpy')}")
+        parser.exit()
+
+
+def _load(name: str, parser: argparse.ArgumentParser) -> ModuleType:
+    """Import the module of command `name` and let it add its arguments to `parser`."""
+    path = COMMANDS[name].module
+    try:
+        module = importlib.import_module(path)
+    except ModuleNotFoundError as error:
+        if error.name != path:
+            raise
+        message = f"`ggpy {name}` is not part of this installation ({path} is missing); reinstall ggpy"
+        raise GgpyError(message) from error
+    module.add_arguments(parser)
+    return module
+
+
+def _unknown_command(name: str) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, COMMANDS, n=1)
+    hint = f"did you mean `ggpy {close[0]}`?" if close else "`ggpy --help` lists them"
+    return f"there is no command {name!r}; {hint}"
+
+
+def _start_logging(verbose: bool) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    logger = logging.getLogger("ggpy")
+    logger.handlers = [handler]
+    logger.setLevel(logging.DEBUG if verbose else logging.WARNING)
+
+
+def _fail(error: Exception, verbose: bool) -> int:
+    if verbose:
+        traceback.print_exception(error)
+    print(f"ggpy: error: {error}", file=sys.stderr)
+    return FAILED

@@ -1,0 +1,24 @@
+"""`ggpy list`: the catalogue, and what of it is on this machine."""
+
+from __future__ import annotations
+
+import argparse
+
+from ggpy.tools.catalogue import CATALOGUE
+from ggpy.tools.terminal import print_tables, table
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--paths", action="store_true", help="show where each model lies instead of what it is")
+
+
+def main(args: argparse.Namespace) -> int:
+    rows = table("NAME", "ALIAS", "SIZE", "QUANT", "HERE", "PATH" if args.paths else "DESCRIPTION")
+    rows.columns[2].justify = "right"
+    for entry in CATALOGUE:
+        rows.add_row(
+            entry.name, ", ".join(entry.aliases), f"{entry.size_bytes / 1e6:,.0f} MB", entry.quant,
+            "yes" if entry.is_present else "no", str(entry.path) if args.paths else entry.description,
+        )
+    print_tables(rows)
+    return 0

@@ -1,0 +1,25 @@
+"""`ggpy rm`: delete a pulled model and whatever an interrupted pull of it left."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+
+from ggpy.errors import PullError
+from ggpy.tools.filelock import exclusive
+from ggpy.tools.pull import find_or_raise, lock_path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("models", nargs="+", metavar="NAME", help="names as `ggpy list` shows them")
+
+
+def main(args: argparse.Namespace) -> int:
+    for entry in [find_or_raise(name) for name in args.models]:
+        with exclusive(lock_path(entry), lambda: print("another ggpy is pulling it; waiting", file=sys.stderr)):
+            if not entry.folder.exists():
+                raise PullError(f"{entry.name} is not here, so there is nothing to delete; `ggpy list` shows what is")
+            shutil.rmtree(entry.folder)
+        print(f"deleted {entry.name}", file=sys.stderr)
+    return 0
