@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from gguf import GGMLQuantizationType as TensorType
 from numpy.typing import NDArray
+
+from ggpy.gguf.types import TensorType
 
 Blocks = NDArray[np.void]            # structured array (...,), one element per block
 Float32 = NDArray[np.float32]
@@ -45,9 +46,10 @@ class Integers:
     def weights(self) -> Float32:
         """The weights as float32 (..., n)."""
         w = self.q.astype(np.float32)
-        w *= _per_16(self.d, self.scale)
-        if self.dm is not None and self.min is not None:
-            w -= _per_16(self.dm, self.min)
+        with np.errstate(over="ignore", invalid="ignore"):     # a file may hold infinite scales
+            w *= _per_16(self.d, self.scale)
+            if self.dm is not None and self.min is not None:
+                w -= _per_16(self.dm, self.min)
         return w.reshape(*w.shape[:-2], -1)
 
 
@@ -160,5 +162,8 @@ def reciprocal(d: Float32) -> Float32:
 
 def round_half_away(x: Float32) -> Float32:
     """`x` rounded to whole numbers, halves away from zero, as C's roundf."""
-    rounded: Float32 = np.copysign(np.floor(np.abs(x) + np.float32(0.5)), x)
+    magnitude = np.abs(x)
+    whole = np.floor(magnitude)
+    whole += magnitude - whole >= 0.5           # adding 0.5 before the floor would round 0.49999997 up
+    rounded: Float32 = np.copysign(whole, x)
     return rounded

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ggpy.formats.base import Blocks, Float32, Format, TensorType
+from ggpy.formats.base import Blocks, Float32, Format
+from ggpy.gguf.types import TensorType
 
 BF16_BLOCK = np.dtype([("w", "<u2")])    # the upper half of a float32
 
@@ -18,8 +19,7 @@ def _number(tensor_type: TensorType, dtype: str, *, can_quantize: bool) -> Forma
 
     def quantize(x: Float32) -> Blocks:
         blocks = np.empty(x.shape[:-1], block)
-        with np.errstate(over="ignore"):    # beyond f16's range: infinity, as IEEE 754 rounds
-            blocks["w"] = x[..., 0]
+        blocks["w"] = x[..., 0]     # beyond f16's range: infinity and NumPy's overflow warning
         return blocks
 
     return Format(type=tensor_type, block=block, block_size=1, dequantize=dequantize,

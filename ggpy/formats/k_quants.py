@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ggpy.formats.base import Blocks, Integers, TensorType, f16_to_f32, make_integers, quantised, unpack
+from ggpy.formats.base import Blocks, Integers, f16_to_f32, make_integers, quantised, unpack
+from ggpy.gguf.types import TensorType
 
 Q2_K_BLOCK = np.dtype([
     ("scales", "u1", 16),   # per 16 weights: scale in the low half, minimum in the high half

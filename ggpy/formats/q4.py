@@ -8,7 +8,6 @@ from ggpy.formats.base import (
     Blocks,
     Float32,
     Integers,
-    TensorType,
     f16_to_f32,
     make_integers,
     pack,
@@ -16,6 +15,7 @@ from ggpy.formats.base import (
     reciprocal,
     unpack,
 )
+from ggpy.gguf.types import TensorType
 
 Q4_0_BLOCK = np.dtype([
     ("d", "<f2"),           # scale

@@ -9,7 +9,6 @@ from ggpy.formats.base import (
     Blocks,
     Float32,
     Integers,
-    TensorType,
     f16_to_f32,
     make_integers,
     pack,
@@ -17,6 +16,7 @@ from ggpy.formats.base import (
     reciprocal,
     unpack,
 )
+from ggpy.gguf.types import TensorType
 
 Q5_0_BLOCK = np.dtype([
     ("d", "<f2"),           # scale

@@ -8,13 +8,13 @@ from ggpy.formats.base import (
     Blocks,
     Float32,
     Integers,
-    TensorType,
     f16_to_f32,
     make_integers,
     quantised,
     reciprocal,
     round_half_away,
 )
+from ggpy.gguf.types import TensorType
 
 Q8_0_BLOCK = np.dtype([
     ("d", "<f2"),           # scale

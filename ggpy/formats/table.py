@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggpy.errors import GgpyError, UnsupportedModelError
-from ggpy.formats import floats, k_quants, q4, q5, q8
-from ggpy.formats.base import Blocks, Float32, Format, Integers, TensorType
+from ggpy.formats import floats, fp4, iq1, iq2, iq3, iq4, k_quants, q4, q5, q8, ternary
+from ggpy.formats.base import Blocks, Float32, Format, Integers
+from ggpy.gguf.types import TensorType
 
 FORMATS: dict[TensorType, Format] = {
     f.type: f
@@ -15,6 +16,8 @@ FORMATS: dict[TensorType, Format] = {
         floats.F32, floats.F16, floats.BF16, floats.F64, floats.I8, floats.I16, floats.I32, floats.I64,
         q4.Q4_0, q4.Q4_1, q5.Q5_0, q5.Q5_1, q8.Q8_0, q8.Q8_1, q8.Q8_K,
         k_quants.Q2_K, k_quants.Q3_K, k_quants.Q4_K, k_quants.Q5_K, k_quants.Q6_K,
+        iq1.IQ1_S, iq1.IQ1_M, iq2.IQ2_XXS, iq2.IQ2_XS, iq2.IQ2_S, iq3.IQ3_XXS, iq3.IQ3_S, iq4.IQ4_NL, iq4.IQ4_XS,
+        ternary.TQ1_0, ternary.TQ2_0, ternary.Q1_0, fp4.MXFP4, fp4.NVFP4,
     )
 }
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ggpy.formats import FORMATS, dequantize
-from ggpy.formats.base import TensorType
+from ggpy.gguf.types import TensorType
 
 QUANTISED = [t for t, f in FORMATS.items() if f.integers and t not in (TensorType.Q8_1, TensorType.Q8_K)]
 
