@@ -1,0 +1,122 @@
+"""Kernels to machine code: Numba makes LLVM code of a function, LLVM makes an object file for the level.
+
+Runs in worker processes of its own (`python -m ggpy.kernels.cpu.compile FOLDER NAME...`), so that kernels compile in
+parallel and an engine whose kernels are on disk never imports Numba. Optimising happens once, here, with the level's
+features: Numba's own passes are turned off.
+"""
+
+import hashlib
+import importlib
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ggpy.errors import KernelError
+from ggpy.kernels.cpu.level import Level, current_level
+
+DIGEST_BYTES = 32
+BASELINE = {"x86_64": "x86-64"}             # the processor that the portable level compiles for
+
+
+def compile_kernel(name: str) -> bytes:
+    """Object code of the kernel `name`; its only exported symbol is `ggpy_kernel`."""
+    import llvmlite.binding as llvm
+
+    module = llvm.parse_assembly(str(_linked_module(_find(name))))
+    machine = target_machine(current_level())
+    module.triple, module.data_layout = machine.triple, str(machine.target_data)
+    for function in module.functions:
+        if not function.is_declaration and function.name != "ggpy_kernel":
+            function.linkage = "internal"
+            function.add_function_attribute("alwaysinline")
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_vectorization = options.slp_vectorization = False       # kernels say what is a vector
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return bytes(machine.emit_object(module))
+
+
+def target_machine(level: Level) -> Any:
+    """LLVM's code generator for `level`: the host's own scheduling model, no feature beyond the level's."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    wider = [name for name in llvm.get_host_cpu_features() if name.startswith(("avx", "amx")) and not level.has(name)]
+    features = [*(f"-{name}" for name in wider), *(f"+{name}" for name in level.features)]
+    cpu = llvm.get_host_cpu_name() if level.features else BASELINE.get(level.machine, "generic")
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=cpu, features=",".join(features if level.features else ()), opt=3, reloc="pic", codemodel="default")
+
+
+def _find(name: str) -> Any:
+    module, _, attribute = name.rpartition(".")
+    function = getattr(importlib.import_module(f"ggpy.kernels.cpu.{module}"), attribute, None)
+    if not getattr(function, "is_kernel", False):
+        raise KernelError(f"kernel {name!r}: ggpy/kernels/cpu/{module}.py has no kernel called {attribute!r}")
+    return function
+
+
+def _linked_module(function: Any) -> Any:
+    """LLVM module of `function` and all that it calls, behind a plain C entry `ggpy_kernel`."""
+    from llvmlite import ir
+    from numba.core import compiler, types
+    from numba.core.compiler import Flags
+    from numba.core.compiler_lock import global_compiler_lock
+    from numba.core.registry import cpu_target
+
+    flags = Flags()
+    flags.no_cpython_wrapper = flags.no_cfunc_wrapper = flags.nrt = True
+    flags.error_model = "numpy"
+    context = cpu_target.target_context
+    compiled = compiler.compile_extra(cpu_target.typing_context, context, function, (types.int64,) * 4,
+                                      types.void, flags, {})
+    library = context.codegen().create_library("ggpy_kernel")
+    entry = ir.Module("entry")
+    i64 = ir.IntType(64)
+    native = ir.Function(entry, context.call_conv.get_function_type(types.void, (types.int64,) * 4),
+                         compiled.fndesc.llvm_func_name)
+    wrapper = ir.Function(entry, ir.FunctionType(ir.VoidType(), [i64] * 4), "ggpy_kernel")
+    builder = ir.IRBuilder(wrapper.append_basic_block())
+    ignored = [builder.alloca(pointee.type.pointee) for pointee in native.args[:2]]    # no value, no exception
+    builder.call(native, [*ignored, *wrapper.args])
+    builder.ret_void()
+    library.add_ir_module(entry)
+    library.add_linking_library(compiled.library)
+    with global_compiler_lock:
+        library.finalize()
+    return library._final_module
+
+
+def write_object(path: Path, code: bytes) -> None:
+    """Writes `code` behind its digest, so that a torn file is never mistaken for a kernel."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(handle, "wb") as file:
+        file.write(hashlib.sha256(code).digest() + code)
+    os.replace(temporary, path)
+
+
+def read_object(path: Path) -> bytes | None:
+    """The object code in `path`, or None if it is absent or damaged."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    code = data[DIGEST_BYTES:]
+    return code if hashlib.sha256(code).digest() == data[:DIGEST_BYTES] else None
+
+
+def main(argv: list[str]) -> int:
+    """Compiles the named kernels into a folder and prints each name when its object file is in place."""
+    folder, names = Path(argv[0]), argv[1:]
+    for name in names:
+        write_object(folder / f"{name}.o", compile_kernel(name))
+        print(name, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

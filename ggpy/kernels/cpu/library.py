@@ -1,0 +1,99 @@
+"""Kernels by name: loaded from the disk cache into the process, compiled first if they are not there.
+
+The cache folder is named by a hash of everything that the machine code depends on: kernel sources, Numba, llvmlite,
+the processor and the level. Loading needs llvmlite alone, never Numba.
+"""
+
+import hashlib
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from ggpy.config import kernels_dir
+from ggpy.errors import KernelError
+from ggpy.kernels.cpu.compile import read_object
+from ggpy.kernels.cpu.level import current_level, host_features
+
+Progress = Callable[[str, int, int], None]      # kernel just finished, how many are done, of how many
+
+logger = logging.getLogger("ggpy")
+_engines: list[Any] = []                        # JIT engines own the code for the life of the process
+_addresses: dict[str, int] = {}
+
+
+def addresses(names: Iterable[str], progress: Progress | None = None) -> dict[str, int]:
+    """Entry points of the named kernels, compiling those that the cache lacks.
+
+    Raises KernelError with the compiler's own words if one cannot be made.
+    """
+    wanted = list(dict.fromkeys(names))
+    folder = cache_folder()
+    missing = [name for name in wanted if name not in _addresses and read_object(folder / f"{name}.o") is None]
+    if missing:
+        _compile(folder, missing, progress)
+    for name in wanted:
+        if name not in _addresses:
+            _addresses[name] = _load(folder / f"{name}.o")
+    return {name: _addresses[name] for name in wanted}
+
+
+def cache_folder() -> Path:
+    """Where this version's kernels for this processor are kept."""
+    level = current_level()
+    digest = hashlib.sha256()
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    for fact in (version("numba"), version("llvmlite"), sys.platform, level.name, *sorted(host_features())):
+        digest.update(fact.encode() + b"\0")
+    return kernels_dir() / f"{level.name}-{digest.hexdigest()[:16]}"
+
+
+def _load(path: Path) -> int:
+    import llvmlite.binding as llvm
+
+    code = read_object(path)
+    if code is None:
+        raise KernelError(f"{path}: the compiled kernel is missing or damaged; delete its folder and try again")
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine()
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    _engines.append(engine)
+    return int(engine.get_function_address("ggpy_kernel"))
+
+
+def _compile(folder: Path, names: list[str], progress: Progress | None) -> None:
+    """Shares `names` among worker processes, one per core."""
+    n_workers = max(1, min(os.cpu_count() or 1, len(names)))
+    done: list[str] = []
+
+    def report(name: str) -> None:
+        done.append(name)
+        if progress is not None:
+            progress(name, len(done), len(names))
+
+    with ThreadPoolExecutor(n_workers) as pool:
+        for future in [pool.submit(_run_worker, folder, names[i::n_workers], report) for i in range(n_workers)]:
+            future.result()
+
+
+def _run_worker(folder: Path, names: list[str], report: Callable[[str], None]) -> None:
+    command = [sys.executable, "-m", "ggpy.kernels.cpu.compile", str(folder), *names]
+    environment = {**os.environ, "NUMBA_OPT": "0", "NUMBA_LOOP_VECTORIZE": "0", "NUMBA_SLP_VECTORIZE": "0"}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout is not None and worker.stderr is not None
+        for line in worker.stdout:
+            report(line.strip())
+        errors = worker.stderr.read()
+    if worker.returncode != 0:
+        last = errors.strip().splitlines()[-1:] or [f"the compiler ended with code {worker.returncode}"]
+        logger.debug("%s", errors)
+        raise KernelError(f"cannot compile kernels {', '.join(names)}: {last[0]}")

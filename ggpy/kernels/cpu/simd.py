@@ -1,0 +1,396 @@
+"""Typed SIMD for Numba: vector values that live in registers, and operators that lower to LLVM vector code.
+
+Types are named as element x lanes: `i8x64`, `i32x16`, `f32x16`, ... `+ - * & | ^ << >>` work between equal types and
+with a scalar on the right (`>>` is logical; `sra` shifts in the sign). Addresses are plain int64. Everything here is
+generic LLVM and runs on any processor, narrower registers included; `dot.py` holds the operations that name an
+instruction. This file, `dot.py` and `atomic.py` alone spell LLVM.
+"""
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.core.typing.templates import AbstractTemplate, infer_global, signature
+from numba.extending import intrinsic, lower_builtin, models, register_model
+
+INT = {bits: ir.IntType(bits) for bits in (1, 8, 16, 32, 64)}
+ELEMENT = {"i8": INT[8], "i16": INT[16], "i32": INT[32], "i64": INT[64], "f16": ir.HalfType(), "f32": ir.FloatType()}
+
+
+class Vec(types.Type):
+    """Numba type of `lanes` elements of type `element`."""
+
+    def __init__(self, element: str, lanes: int) -> None:
+        self.element, self.lanes = element, lanes
+        super().__init__(name=f"{element}x{lanes}")
+
+    @property
+    def llvm(self) -> ir.VectorType:
+        return ir.VectorType(ELEMENT[self.element], self.lanes)
+
+    @property
+    def is_float(self) -> bool:
+        return self.element[0] == "f"
+
+
+@register_model(Vec)
+class _VecModel(models.PrimitiveModel):
+    def __init__(self, dmm: Any, fe_type: Vec) -> None:
+        super().__init__(dmm, fe_type, fe_type.llvm)
+
+
+i8x8, i8x16, i8x32, i8x64 = (Vec("i8", n) for n in (8, 16, 32, 64))
+i16x8, i16x16, i16x32 = (Vec("i16", n) for n in (8, 16, 32))
+i32x4, i32x8, i32x16 = (Vec("i32", n) for n in (4, 8, 16))
+i64x8 = Vec("i64", 8)
+f16x16 = Vec("f16", 16)
+f32x8, f32x16 = Vec("f32", 8), Vec("f32", 16)
+
+
+# -- LLVM building blocks ------------------------------------------------------------------------------------------
+
+def pointer(b: ir.IRBuilder, address: ir.Value, to: ir.Type) -> ir.Value:
+    return b.inttoptr(address, to.as_pointer())
+
+
+def call(b: ir.IRBuilder, name: str, result: ir.Type, args: Sequence[ir.Value]) -> ir.Value:
+    """Calls the LLVM intrinsic or C function `name`."""
+    fnty = ir.FunctionType(result, [a.type for a in args])
+    return b.call(cgutils.get_or_insert_function(b.module, fnty, name), args)
+
+
+def lanes_of(b: ir.IRBuilder, a: ir.Value, c: ir.Value | None, picks: Sequence[int]) -> ir.Value:
+    """The lanes `picks` of a, or of a followed by c."""
+    other = ir.Constant(a.type, ir.Undefined) if c is None else c
+    return b.shuffle_vector(a, other, ir.Constant(ir.VectorType(INT[32], len(picks)), list(picks)))
+
+
+def broadcast(b: ir.IRBuilder, x: ir.Value, lanes: int) -> ir.Value:
+    vector = ir.VectorType(x.type, lanes)
+    if isinstance(x, ir.Constant):
+        return ir.Constant(vector, [x.constant] * lanes)
+    one = b.insert_element(ir.Constant(vector, ir.Undefined), x, INT[32](0))
+    return lanes_of(b, one, None, [0] * lanes)
+
+
+def function(n_args: int, typer: Callable[..., tuple[Any, ...]], emit: Callable[..., ir.Value | None]) -> Any:
+    """A function usable in kernels: `typer(*types)` gives (result, *argument types), `emit(b, sig, *values)` the code."""
+
+    def make(args: tuple[Any, ...]) -> Any:
+        result, *wanted = typer(*args)
+
+        def generate(context: Any, b: ir.IRBuilder, sig: Any, values: Any) -> ir.Value:
+            value = emit(b, sig, *values)
+            return context.get_dummy_value() if value is None else value
+
+        return result(*wanted), generate
+
+    if n_args == 0:
+        def intrinsic_function(typingctx): return make(())
+    elif n_args == 1:
+        def intrinsic_function(typingctx, a): return make((a,))
+    elif n_args == 2:
+        def intrinsic_function(typingctx, a, c): return make((a, c))
+    elif n_args == 3:
+        def intrinsic_function(typingctx, a, c, d): return make((a, c, d))
+    elif n_args == 4:
+        def intrinsic_function(typingctx, a, c, d, e): return make((a, c, d, e))
+    else:
+        def intrinsic_function(typingctx, a, c, d, e, f): return make((a, c, d, e, f))
+    return intrinsic(intrinsic_function)
+
+
+# -- operators -----------------------------------------------------------------------------------------------------
+
+_OPERATORS = {
+    operator.add: ("add", "fadd"), operator.sub: ("sub", "fsub"), operator.mul: ("mul", "fmul"),
+    operator.truediv: (None, "fdiv"), operator.and_: ("and_", None), operator.or_: ("or_", None),
+    operator.xor: ("xor", None), operator.lshift: ("shl", None), operator.rshift: ("lshr", None),
+}
+
+
+def _register_operator(op: Any, int_name: str | None, float_name: str | None) -> None:
+    class Typing(AbstractTemplate):
+        def generic(self, args: Any, kws: Any) -> Any:
+            if len(args) != 2 or not isinstance(args[0], Vec):
+                return None
+            a, c = args
+            if (float_name if a.is_float else int_name) is None:
+                return None
+            if a == c:
+                return signature(a, a, a)
+            if isinstance(c, types.Integer | types.IntegerLiteral) and not a.is_float:
+                return signature(a, a, types.int64)
+            if isinstance(c, types.Float) and a.is_float:
+                return signature(a, a, types.float32)
+            return None
+
+    def emit(b: ir.IRBuilder, sig: Any, a: ir.Value, c: ir.Value) -> ir.Value:
+        return getattr(b, float_name if sig.return_type.is_float else int_name)(a, c)
+
+    def vector_vector(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+        return emit(b, sig, *args)
+
+    def vector_scalar(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+        vector, scalar = sig.return_type, args[1]
+        if not vector.is_float and scalar.type != ELEMENT[vector.element]:
+            scalar = b.trunc(scalar, ELEMENT[vector.element])
+        return emit(b, sig, args[0], broadcast(b, scalar, vector.lanes))
+
+    names = [op]
+    in_place = getattr(operator, "i" + op.__name__.rstrip("_"), None)
+    if in_place is not None:
+        names.append(in_place)
+    for name in names:
+        infer_global(name)(type("Typing", (Typing,), {}))
+        lower_builtin(name, Vec, Vec)(vector_vector)
+        lower_builtin(name, Vec, types.Integer)(vector_scalar)
+        lower_builtin(name, Vec, types.Float)(vector_scalar)
+
+
+for _op, (_int_name, _float_name) in _OPERATORS.items():
+    _register_operator(_op, _int_name, _float_name)
+
+
+# -- memory --------------------------------------------------------------------------------------------------------
+
+def _loader(vec: Vec) -> Any:
+    return function(1, lambda a: (vec, types.int64), lambda b, s, a: b.load(pointer(b, a, vec.llvm), align=1))
+
+
+def _scalar_loader(numba_type: Any, llvm_type: ir.Type) -> Any:
+    return function(1, lambda a: (numba_type, types.int64),
+                    lambda b, s, a: b.load(pointer(b, a, llvm_type), align=1))
+
+
+def _scalar_storer(numba_type: Any, llvm_type: ir.Type) -> Any:
+    def emit(b: ir.IRBuilder, s: Any, a: ir.Value, v: ir.Value) -> None:
+        b.store(v, pointer(b, a, llvm_type), align=1)
+
+    return function(2, lambda a, v: (types.void, types.int64, numba_type), emit)
+
+
+load_i8x8, load_i8x16, load_i8x32, load_i8x64 = map(_loader, (i8x8, i8x16, i8x32, i8x64))
+load_i16x16, load_i16x32, load_i32x8, load_i32x16 = map(_loader, (i16x16, i16x32, i32x8, i32x16))
+load_f32x8, load_f32x16 = map(_loader, (f32x8, f32x16))
+
+load_i8, load_u8 = _scalar_loader(types.int8, INT[8]), _scalar_loader(types.uint8, INT[8])
+load_u16, load_i32 = _scalar_loader(types.uint16, INT[16]), _scalar_loader(types.int32, INT[32])
+load_i64, load_f32 = _scalar_loader(types.int64, INT[64]), _scalar_loader(types.float32, ELEMENT["f32"])
+store_i8, store_u16 = _scalar_storer(types.int8, INT[8]), _scalar_storer(types.uint16, INT[16])
+store_i32, store_i64 = _scalar_storer(types.int32, INT[32]), _scalar_storer(types.int64, INT[64])
+store_f32 = _scalar_storer(types.float32, ELEMENT["f32"])
+
+
+def _store(b: ir.IRBuilder, s: Any, a: ir.Value, v: ir.Value) -> None:
+    b.store(v, pointer(b, a, v.type), align=1)
+
+
+store = function(2, lambda a, v: (types.void, types.int64, v), _store)       # a whole vector
+
+
+def _prefetcher(locality: int) -> Any:
+    def emit(b: ir.IRBuilder, s: Any, a: ir.Value) -> None:
+        args = [pointer(b, a, INT[8]), INT[32](0), INT[32](locality), INT[32](1)]
+        call(b, "llvm.prefetch.p0", ir.VoidType(), args)
+
+    return function(1, lambda a: (types.void, types.int64), emit)
+
+
+prefetch_l1, prefetch_l2 = _prefetcher(3), _prefetcher(2)
+
+
+# -- lanes ---------------------------------------------------------------------------------------------------------
+
+def _caster(vec: Vec) -> Any:
+    return function(1, lambda a: (vec, a), lambda b, s, a: b.bitcast(a, vec.llvm))
+
+
+as_i8x16, as_i8x32, as_i8x64, as_i16x32 = map(_caster, (i8x16, i8x32, i8x64, i16x32))
+as_i32x16, as_i64x8, as_f32x16 = map(_caster, (i32x16, i64x8, f32x16))
+bits_i8x8 = function(1, lambda a: (i8x8, types.int64), lambda b, s, a: b.bitcast(a, i8x8.llvm))
+
+
+def _splatter(vec: Vec, scalar: Any) -> Any:
+    return function(1, lambda a: (vec, scalar), lambda b, s, a: broadcast(b, a, vec.lanes))
+
+
+splat_i8x64, splat_i16x32 = _splatter(i8x64, types.int8), _splatter(i16x32, types.int16)
+splat_i32x16 = _splatter(i32x16, types.int32)
+splat_f32x8, splat_f32x16 = _splatter(f32x8, types.float32), _splatter(f32x16, types.float32)
+
+
+def _broadcaster(vec: Vec, scalar: ir.Type) -> Any:
+    """One scalar of memory in every lane: an operand that x86 broadcasts while it loads."""
+    n = vec.llvm.count * vec.llvm.element.width // 32 if not vec.is_float else vec.lanes
+
+    def emit(b: ir.IRBuilder, s: Any, a: ir.Value) -> ir.Value:
+        return b.bitcast(broadcast(b, b.load(pointer(b, a, scalar), align=1), n), vec.llvm)
+
+    return function(1, lambda a: (vec, types.int64), emit)
+
+
+broadcast_4xi8 = _broadcaster(i8x64, INT[32])            # 4 bytes, 16 times
+broadcast_i32 = _broadcaster(i32x16, INT[32])
+broadcast_f32 = _broadcaster(f32x16, ELEMENT["f32"])
+
+
+def constant(vec: Vec, values: Sequence[int] | Sequence[float]) -> Any:
+    """A vector literal, as a function without arguments."""
+    return function(0, lambda: (vec,), lambda b, s: ir.Constant(vec.llvm, list(values)))
+
+
+lane_index = constant(i32x16, range(16))
+
+
+def shuffle1(result: Vec, picks: Sequence[int]) -> Any:
+    return function(1, lambda a: (result, a), lambda b, s, a: lanes_of(b, a, None, picks))
+
+
+def shuffle2(result: Vec, picks: Sequence[int]) -> Any:
+    return function(2, lambda a, c: (result, a, c), lambda b, s, a, c: lanes_of(b, a, c, picks))
+
+
+low_f32x8, high_f32x8 = shuffle1(f32x8, range(8)), shuffle1(f32x8, range(8, 16))
+low_i8x32, high_i8x32 = shuffle1(i8x32, range(32)), shuffle1(i8x32, range(32, 64))
+concat = function(2, lambda a, c: (Vec(a.element, 2 * a.lanes), a, c),
+                  lambda b, s, a, c: lanes_of(b, a, c, range(2 * s.args[0].lanes)))
+
+# -- conversions ---------------------------------------------------------------------------------------------------
+
+
+def _converter(element: str, method: str) -> Any:
+    return function(1, lambda a: (Vec(element, a.lanes), a),
+                    lambda b, s, a: getattr(b, method)(a, s.return_type.llvm))
+
+
+sext_i16, sext_i32 = _converter("i16", "sext"), _converter("i32", "sext")
+zext_i16, zext_i32 = _converter("i16", "zext"), _converter("i32", "zext")
+trunc_i8, trunc_i16, trunc_i32 = _converter("i8", "trunc"), _converter("i16", "trunc"), _converter("i32", "trunc")
+to_f32, to_i32 = _converter("f32", "sitofp"), _converter("i32", "fptosi")
+
+
+def _half_bits_to_float(b: ir.IRBuilder, bits: ir.Value) -> ir.Value:
+    """float16 bits in i16 lanes (or one i16) to float32 by integer operations and one exact product."""
+    vector = isinstance(bits.type, ir.VectorType)
+
+    def like(element: ir.Type) -> ir.Type:
+        return ir.VectorType(element, bits.type.count) if vector else element
+
+    def const(element: ir.Type, value: float) -> ir.Constant:
+        return ir.Constant(like(element), [value] * bits.type.count if vector else value)
+
+    i32, f32 = like(INT[32]), like(ELEMENT["f32"])
+    wide = b.zext(bits, i32)
+    sign = b.shl(b.and_(wide, const(INT[32], 0x8000)), const(INT[32], 16))
+    magnitude = b.and_(wide, const(INT[32], 0x7FFF))
+    # the exponent is rebiased by 2**112, which also normalises subnormals; infinity and NaN get the top exponent
+    scaled = b.fmul(b.bitcast(b.shl(magnitude, const(INT[32], 13)), f32), const(ELEMENT["f32"], 2.0**112))
+    special = b.icmp_unsigned(">=", magnitude, const(INT[32], 0x7C00))
+    top = b.or_(b.bitcast(scaled, i32), const(INT[32], 0x7F800000))
+    return b.bitcast(b.or_(b.select(special, top, b.bitcast(scaled, i32)), sign), f32)
+
+
+def _half_to_float(b: ir.IRBuilder, a: ir.Value, result: ir.Type) -> ir.Value:
+    """Hardware conversion where the level has one: without it LLVM would call a C library function per lane."""
+    from ggpy.kernels.cpu.level import current_level
+
+    level = current_level()
+    if level.has("f16c") or level.machine == "aarch64":
+        half = ir.VectorType(ir.HalfType(), a.type.count) if isinstance(a.type, ir.VectorType) else ir.HalfType()
+        return b.fpext(b.bitcast(a, half), result)
+    return _half_bits_to_float(b, a)
+
+
+load_f16 = function(1, lambda a: (types.float32, types.int64), lambda b, s, a: _half_to_float(
+    b, b.load(pointer(b, a, INT[16]), align=1), ELEMENT["f32"]))
+load_f16x16 = function(1, lambda a: (f32x16, types.int64), lambda b, s, a: _half_to_float(
+    b, b.load(pointer(b, a, ir.VectorType(INT[16], 16)), align=1), f32x16.llvm))
+
+
+def _float_to_half(b: ir.IRBuilder, s: Any, a: ir.Value) -> ir.Value:
+    """float32 lanes to float16 bits, round to nearest even, overflow to infinity."""
+    from ggpy.kernels.cpu.level import current_level
+
+    level, lanes = current_level(), a.type.count
+    i16 = ir.VectorType(INT[16], lanes)
+    if level.has("f16c") or level.machine == "aarch64":
+        return b.bitcast(b.fptrunc(a, ir.VectorType(ir.HalfType(), lanes)), i16)
+    return _float_to_half_bits(b, a, i16)
+
+
+def _float_to_half_bits(b: ir.IRBuilder, a: ir.Value, i16: ir.Type) -> ir.Value:
+    lanes = a.type.count
+    i32 = ir.VectorType(INT[32], lanes)
+
+    def const(value: int) -> ir.Constant:
+        return ir.Constant(i32, [value] * lanes)
+
+    bits = b.bitcast(a, i32)
+    sign = b.lshr(b.and_(bits, const(0x80000000)), const(16))
+    magnitude = b.and_(bits, const(0x7FFFFFFF))
+    # subnormal halves: adding 0.5 leaves the rounded value in the low mantissa bits
+    half = ir.Constant(a.type, [0.5] * lanes)
+    tiny = b.sub(b.bitcast(b.fadd(b.bitcast(magnitude, a.type), half), i32), const(0x3F000000))
+    odd = b.and_(b.lshr(magnitude, const(13)), const(1))
+    normal = b.lshr(b.add(b.sub(magnitude, const(0x38000000)), b.add(odd, const(0xFFF))), const(13))
+    value = b.select(b.icmp_unsigned("<", magnitude, const(0x38800000)), tiny, normal)
+    value = b.select(b.icmp_unsigned(">=", magnitude, const(0x47800000)), const(0x7C00), value)
+    value = b.select(b.icmp_unsigned(">", magnitude, const(0x7F800000)), const(0x7E00), value)
+    return b.trunc(b.or_(value, sign), i16)
+
+
+to_f16_bits = function(1, lambda a: (Vec("i16", a.lanes), a), _float_to_half)
+
+# -- arithmetic ----------------------------------------------------------------------------------------------------
+
+sra = function(2, lambda a, c: (a, a, types.int64),
+               lambda b, s, a, c: b.ashr(a, broadcast(b, b.trunc(c, a.type.element), s.return_type.lanes)))
+
+
+def _suffix(t: Any) -> str:
+    return f"v{t.lanes}f32" if isinstance(t, Vec) else "f32"
+
+
+fma = function(3, lambda a, c, d: (a, a, a, a),          # a * c + d, rounded once; vectors or scalars
+               lambda b, s, a, c, d: call(b, f"llvm.fma.{_suffix(s.return_type)}", a.type, [a, c, d]))
+
+
+def _unary(name: str) -> Any:
+    return function(1, lambda a: (a, a), lambda b, s, a: call(b, f"llvm.{name}.{_suffix(s.return_type)}", a.type, [a]))
+
+
+rint, sqrt, absolute = _unary("nearbyint"), _unary("sqrt"), _unary("fabs")
+
+
+def _compare_select(predicate: str) -> Any:
+    return function(2, lambda a, c: (a, a, a),
+                    lambda b, s, a, c: b.select(b.fcmp_ordered(predicate, a, c), a, c))
+
+
+maximum, minimum = _compare_select(">"), _compare_select("<")
+
+# a where the lane number is below n, else c
+keep_first = function(3, lambda a, n, c: (a, a, types.int64, a),
+                      lambda b, s, a, n, c: b.select(b.icmp_signed(
+                          "<", ir.Constant(ir.VectorType(INT[32], s.return_type.lanes), list(range(s.return_type.lanes))),
+                          broadcast(b, b.trunc(n, INT[32]), s.return_type.lanes)), a, c))
+
+
+def _halving(combine: Callable[[ir.IRBuilder, ir.Value, ir.Value], ir.Value]) -> Callable[..., ir.Value]:
+    """Folds the upper half of the lanes onto the lower until one is left: a fixed tree, the same bits everywhere."""
+    def emit(b: ir.IRBuilder, s: Any, v: ir.Value) -> ir.Value:
+        n = s.args[0].lanes
+        while n > 1:
+            n //= 2
+            v = combine(b, lanes_of(b, v, None, range(n)), lanes_of(b, v, None, range(n, 2 * n)))
+        return b.extract_element(v, INT[32](0))
+    return emit
+
+
+sum_lanes = function(1, lambda a: (types.float32, a), _halving(lambda b, x, y: b.fadd(x, y)))
+sum_lanes_i32 = function(1, lambda a: (types.int32, a), _halving(lambda b, x, y: b.add(x, y)))
+max_lanes = function(1, lambda a: (types.float32, a),
+                     _halving(lambda b, x, y: b.select(b.fcmp_ordered(">", x, y), x, y)))

@@ -1,0 +1,25 @@
+"""The step descriptor: what one forward pass is about, as int64 fields that every kernel can read.
+
+Rows are the tokens of the step, several sequences one after the other, the rows of a sequence in order of position.
+A *tile* is a run of at most TILE_ROWS rows of one sequence, the unit of attention's work.
+"""
+
+from ggpy.kernels.cpu.kernel import fields
+
+STEP = fields(
+    "n_tokens "         # rows of this step
+    "n_outputs "        # rows whose output is asked for
+    "n_tiles "
+    "tokens "           # address of int32 (n_tokens,): token ids
+    "positions "        # address of int32 (n_tokens,)
+    "page_tables "      # address of int64 (n_tokens,): address of the int32 page table of the row's sequence
+    "output_rows "      # address of int32 (n_outputs,)
+    "tiles "            # address of int64 (n_tiles, 4): see TILE
+    "scratch "          # address of scratch memory, `scratch_stride` bytes for each thread
+    "scratch_stride"
+)
+TILE = fields("first_row n_rows first_position page_table")
+TILE_BYTES = 8 * len(TILE._fields)
+TILE_ROWS = 8
+PAGE_TOKENS = 32        # tokens of a KV page; the K layout and the attention kernels are built for it
+SPLIT_TOKENS = 256      # attention adds up in runs of this many positions, at absolute multiples

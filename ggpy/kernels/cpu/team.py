@@ -1,0 +1,76 @@
+"""The thread team: one parallel region per forward pass.
+
+Worker threads live inside `worker`, compiled code without the GIL, for as long as the team lives: they spin briefly for
+the next tape, then sleep in the kernel. The caller is thread 0 and walks the tape with them. A tape is a flat array of
+(kernel address, argument block, barrier, unused) rows; the barrier flag says that the next entry must see all of this
+one's results.
+"""
+
+import ctypes
+import os
+import threading
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+
+from ggpy.errors import KernelError
+
+LINE = 64           # bytes of a cache line: fields that different threads write stand on lines of their own
+ARRIVED, GENERATION, JOB, STOP, SLEEPERS, TAPE, LENGTH, STEP_ADDRESS, TRACE = range(0, 9 * LINE, LINE)
+TAPE_WORDS = 4      # int64 of a tape entry
+_ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
+
+
+class Team:
+    """`n_threads` threads that run tapes together, the calling one included.
+
+    `entries` are the addresses of the kernels "executor.run" and "executor.worker".
+    """
+
+    def __init__(self, n_threads: int, entries: dict[str, int]) -> None:
+        self.n_threads = n_threads
+        self._owner = os.getpid()
+        self._memory = np.zeros(16 * LINE // 8, np.int64)
+        self._state = (self._memory.ctypes.data + LINE - 1) & -LINE
+        self._run = _ENTRY(entries["executor.run"])
+        worker = _ENTRY(entries["executor.worker"])
+        self._threads = [
+            threading.Thread(target=worker, args=(self._state, 0, i, n_threads), name=f"ggpy-{i}", daemon=True)
+            for i in range(1, n_threads)]
+        for thread in self._threads:
+            thread.start()
+
+    def run(self, tape: npt.NDArray[np.int64], step: int, trace: npt.NDArray[np.int64] | None = None) -> None:
+        """Runs `tape` (n, TAPE_WORDS) on the step descriptor at address `step` and returns when all threads are done.
+
+        `trace` (n, n_threads, 2) receives the cycle counter at the start and end of each entry in each thread.
+        """
+        if os.getpid() != self._owner:
+            raise KernelError("this engine was made before a fork; make a new one in the child process")
+        self._field(TAPE, tape.ctypes.data)
+        self._field(LENGTH, len(tape))
+        self._field(STEP_ADDRESS, step)
+        self._field(TRACE, 0 if trace is None else trace.ctypes.data)
+        self._run(self._state, step, 0, self.n_threads)
+
+    def close(self) -> None:
+        """Ends the worker threads; the team cannot run again."""
+        if not self._threads or os.getpid() != self._owner:
+            return
+        self._field(STOP, 1)
+        self._field(LENGTH, 0)
+        self._run(self._state, 0, 0, self.n_threads)
+        for thread in self._threads:
+            thread.join()
+        self._threads = []
+
+    def _field(self, offset: int, value: int) -> None:
+        self._memory[(self._state + offset - self._memory.ctypes.data) // 8] = value
+
+    def __enter__(self) -> "Team":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        self.close()
