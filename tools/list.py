@@ -16,9 +16,10 @@ def main(args: argparse.Namespace) -> int:
     rows = table("NAME", "ALIAS", "SIZE", "QUANT", "HERE", "PATH" if args.paths else "DESCRIPTION")
     rows.columns[2].justify = "right"
     for entry in CATALOGUE:
+        path = str(entry.path) if entry.is_present else "-"
         rows.add_row(
             entry.name, ", ".join(entry.aliases), f"{entry.size_bytes / 1e6:,.0f} MB", entry.quant,
-            "yes" if entry.is_present else "no", str(entry.path) if args.paths else entry.description,
+            "yes" if entry.is_present else "no", path if args.paths else entry.description,
         )
     print_tables(rows)
     return 0

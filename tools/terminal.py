@@ -22,10 +22,17 @@ def table(*headings: str) -> Table:
     return result
 
 
+class _Console(Console):
+    """Leaves a closed pipe to the command's main, which knows the exit code."""
+
+    def on_broken_pipe(self) -> None:
+        raise       # the BrokenPipeError that is being handled
+
+
 def print_tables(*tables: Table) -> None:
     """Print tables on stdout with a blank line between them; cells are taken literally, never as markup."""
     width = None if sys.stdout.isatty() else PIPED_WIDTH
-    console = Console(width=width, markup=False, emoji=False, highlight=False)
+    console = _Console(width=width, markup=False, emoji=False, highlight=False)
     for i, each in enumerate(tables):
         if i:
             console.print()

