@@ -20,7 +20,7 @@ Q8_0_BLOCK = np.dtype([
     ("d", "<f2"),           # scale
     ("qs", "i1", 32),
 ])
-Q8_1_BLOCK = np.dtype([     # files and gguf-py use this 40-byte form; llama.cpp's in-memory block has f16 d and s
+Q8_1_BLOCK = np.dtype([     # as gguf-py sizes it; llama.cpp's block in memory has f16 d and s. No model is stored in it
     ("d", "<f4"),           # scale
     ("s", "<f4"),           # d * sum(qs), redundant
     ("qs", "i1", 32),
