@@ -1,4 +1,71 @@
-"""Model architectures, one file per family."""
+"""Model architectures, one file per family: `build_model` turns a GGUF file into a graph."""
 
 if __name__ != "ggpy.models":
     raise ImportError(f"{__name__} is ggpy.models; import it by that name")
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from ggpy.errors import ConfigError, UnsupportedModelError
+from ggpy.gguf import GGUFFile
+from ggpy.graph.ops import Graph
+from ggpy.models import gemma, gemma2, gemma3, llama, mistral3, qwen2, qwen2moe, qwen3
+from ggpy.models.hparams import HParams, Keys
+from ggpy.models.weights import Weights
+
+__all__ = ["ARCHITECTURES", "HParams", "Model", "build_model"]
+
+
+class Architecture(Protocol):
+    """What the file of a family offers."""
+
+    def hparams(self, keys: Keys) -> HParams:
+        """Hyperparameters from the file's metadata."""
+
+    def build(self, g: Graph, hp: HParams, weights: Weights, n_ctx: int) -> None:
+        """Adds the forward pass to `g` and marks its outputs."""
+
+
+ARCHITECTURES: dict[str, Architecture] = {
+    "ernie4_5": llama,
+    "exaone": llama,
+    "gemma": gemma,
+    "gemma2": gemma2,
+    "gemma3": gemma3,
+    "internlm2": llama,
+    "llama": llama,
+    "mistral3": mistral3,
+    "phi3": llama,
+    "qwen2": qwen2,
+    "qwen2moe": qwen2moe,
+    "qwen3": qwen3,
+    "qwen3moe": qwen3,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model as its forward pass. The graph refers to the file's tensors and keeps the file mapped."""
+
+    graph: Graph
+    hparams: HParams
+    arch: str
+
+
+def build_model(gguf: GGUFFile, n_ctx: int | None = None) -> Model:
+    """The model in `gguf`, for contexts of `n_ctx` tokens (None: what it was trained for).
+
+    n_ctx matters to models whose rotary positions depend on it (LongRoPE). Raises UnsupportedModelError for an
+    architecture or feature that ggpy does not have, GGUFError for metadata or tensors that do not fit together.
+    """
+    if n_ctx is not None and n_ctx < 1:
+        raise ConfigError(f"n_ctx={n_ctx}: a context needs at least one token")
+    arch = gguf.metadata.get_str("general.architecture")
+    family = ARCHITECTURES.get(arch)
+    if family is None:
+        raise UnsupportedModelError(f"{gguf.path}: architecture {arch!r} is not supported; expected one of "
+                                    f"{', '.join(sorted(ARCHITECTURES))}")
+    hp = family.hparams(Keys(gguf, arch))
+    graph = Graph()
+    family.build(graph, hp, Weights(gguf), n_ctx or hp.n_ctx_train)
+    return Model(graph, hp, arch)
