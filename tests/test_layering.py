@@ -1,0 +1,107 @@
+"""Imports point one way: a lower layer never learns of a higher one."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+# what each layer may import besides itself and ggpy.errors; reads from the bottom up
+ALLOWED: dict[str, set[str]] = {
+    "errors": set(),
+    "config": set(),
+    "gguf": set(),
+    "formats": {"gguf"},
+    "text": {"gguf"},
+    "graph": {"gguf", "formats"},
+    "models": {"gguf", "formats", "graph"},
+    "kernels": {"gguf", "formats", "config"},
+    "backends": {"gguf", "formats", "graph", "kernels", "config"},
+    "engine": {"gguf", "formats", "text", "graph", "models", "kernels", "backends", "config"},
+    "tools": {"gguf", "formats", "text", "graph", "models", "kernels", "backends", "engine", "config"},
+    "server": {"gguf", "formats", "text", "graph", "models", "kernels", "backends", "engine", "tools", "config"},
+    "cli": {"tools", "server", "config"},
+    "__main__": {"cli"},
+    "__init__": {"engine", "config"},
+}
+
+
+def modules() -> dict[str, Path]:
+    """Every module of ggpy: dotted name -> file. `rglob` follows no links, so their folders are named."""
+    folders = {"ggpy": ROOT / "ggpy", **{f"ggpy.{name}": ROOT / name for name in ("models", "server", "tools")}}
+    found = {}
+    for package, folder in folders.items():
+        for file in folder.rglob("*.py"):
+            parts = (*package.split("."), *file.relative_to(folder).with_suffix("").parts)
+            found[".".join(parts)] = file
+    return found
+
+
+def imports(source: str, module: str) -> Iterator[tuple[str, int]]:
+    """The modules of ggpy that `source` imports, relative ones made absolute, and the line; at any depth of nesting.
+
+    `module` is the dotted name of the file, with `__init__` as the last part for a package.
+    """
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            targets = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = module.split(".")[: -node.level] if node.level else []
+            base = ".".join([*above, *(node.module or "").split(".")]).strip(".")
+            # `from ggpy import config` names a module by the imported name
+            targets = [f"ggpy.{alias.name}" for alias in node.names] if base == "ggpy" else [base]
+        else:
+            continue
+        for target in targets:
+            if target.split(".")[0] == "ggpy":
+                yield target, node.lineno
+
+
+def layer_of(module: str) -> str:
+    """The folder or top-level module that a dotted name belongs to."""
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+def violations(source: str, module: str) -> list[str]:
+    """A line for every import in `source` that its layer may not do."""
+    layer = layer_of(module)
+    allowed = ALLOWED[layer] | {layer, "errors"}
+    return [
+        f"{module}, line {line}: {layer} may not import {target}"
+        for target, line in imports(source, module)
+        if layer_of(target) not in allowed
+    ]
+
+
+def test_every_import_points_down() -> None:
+    """The whole tree, every file of it."""
+    found = [line for module, file in modules().items() for line in violations(file.read_text("utf-8"), module)]
+    assert found == []
+
+
+def test_every_layer_is_known() -> None:
+    """A new folder or top-level module needs a line in ALLOWED; a link does not hide a layer."""
+    layers = {layer_of(module) for module in modules()}
+    assert layers <= set(ALLOWED)
+    assert {"gguf", "graph", "models", "server", "tools", "cli"} <= layers
+
+
+@pytest.mark.parametrize(("module", "source", "lines"), [
+    ("ggpy.gguf.reader", "from ggpy.formats import q8", 1),
+    ("ggpy.gguf.reader", "from ..formats.q8 import BLOCK", 1),
+    ("ggpy.gguf.reader", "from .types import TensorType\nfrom ggpy.errors import GGUFError", 0),
+    ("ggpy.gguf.__init__", "from .reader import GGUFFile", 0),
+    ("ggpy.text.chat", "import ggpy.engine.core", 1),
+    ("ggpy.text.chat", "def f():\n    from ggpy import engine, gguf", 1),
+    ("ggpy.graph.plan", "from ggpy.backends.cpu import Backend", 1),
+    ("ggpy.backends.cpu", "from ggpy.graph.plan import Plan", 0),
+    ("ggpy.models.llama", "from ggpy.backends import cpu", 1),
+    ("ggpy.engine.core", "from ggpy import server", 1),
+    ("ggpy.cli", "from ggpy.tools import run", 0),
+    ("ggpy.config", "import numpy\nfrom ggpy.errors import ConfigError", 0),
+])
+def test_violations_are_found_however_they_are_written(module: str, source: str, lines: int) -> None:
+    """Absolute, relative, nested in a function, or as a name imported from ggpy itself."""
+    assert len(violations(source, module)) == lines
