@@ -1,1 +1,6 @@
 """Text in and out: tokenizers and chat templates."""
+
+from ggpy.text.detokenizer import StreamDecoder
+from ggpy.text.tokenizer import Tokenizer
+
+__all__ = ["StreamDecoder", "Tokenizer"]

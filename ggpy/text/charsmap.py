@@ -1,0 +1,95 @@
+"""SentencePiece's compiled normalization rules (`precompiled_charsmap`): the longest known prefix is replaced.
+
+The rules are a double array whose transitions are XORed (S. Kanda, "Space- and Time-Efficient String Dictionaries",
+2018), followed by the replacements as zero-terminated strings. A 32-bit unit holds the base of its children in bits
+10-30 (times 256 if bit 9 is set), whether a value hangs below it in bit 8, and its own byte in bits 0-7 and 31.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ggpy.errors import TokenizerError
+from ggpy.text import metadata as md
+
+_KEY = md.PREFIX + "precompiled_charsmap"
+_HEADER_BYTES = 4       # the size of the double array in bytes
+
+
+class CharsMap:
+    """Normalizes text; user-defined tokens pass unchanged. Without rules everything does."""
+
+    def __init__(self, data: bytes, user_defined: list[str]) -> None:
+        self._units: list[int] = []
+        self._replacements = b""
+        if data:
+            size = int.from_bytes(data[:_HEADER_BYTES], "little")
+            if len(data) <= _HEADER_BYTES or size + _HEADER_BYTES >= len(data):
+                raise TokenizerError(
+                    f"{_KEY}: expected rules of {size:,} bytes and their replacements after them, "
+                    f"found {len(data) - _HEADER_BYTES:,} bytes"
+                )
+            self._units = np.frombuffer(data, "<u4", size // 4, _HEADER_BYTES).tolist()
+            self._replacements = data[_HEADER_BYTES + size:]
+        self._user_defined = sorted((token for token in user_defined if token), key=len, reverse=True)
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any], user_defined: list[str]) -> "CharsMap":
+        """The rules of `metadata`, if it has any. Raises TokenizerError if they are cut short."""
+        value = metadata.get(_KEY)
+        if value is None:
+            return cls(b"", user_defined)
+        array = np.asarray(value)
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            raise TokenizerError(f"{_KEY}: expected an array of bytes, found {type(value).__name__}")
+        return cls(array.astype(np.uint8).tobytes(), user_defined)
+
+    def normalize(self, text: str) -> str:
+        """`text` (free of surrogates) after the rules."""
+        if not self._units:
+            return text
+        out, start = [], 0
+        while start < len(text):
+            token = next((token for token in self._user_defined if text.startswith(token, start)), None)
+            if token:
+                out.append(token)
+                start += len(token)
+                continue
+            replacement, length = self._longest_prefix(text, start)
+            out.append(replacement)
+            start += length
+        return "".join(out)
+
+    def _longest_prefix(self, text: str, start: int) -> tuple[str, int]:
+        """What stands for the text at `start`, and how many characters it replaces."""
+        found, length = text[start], 1
+        node = self._base(0)
+        for end in range(start, len(text)):
+            for byte in text[end].encode("utf-8", "replace"):
+                node ^= byte
+                unit = self._unit(node)
+                if not byte or unit & 0x800000FF != byte:
+                    return found, length
+                node ^= self._base(node)
+            if unit >> 8 & 1:
+                found, length = self._replacement(self._unit(node) & 0x7FFFFFFF), end - start + 1
+        return found, length
+
+    def _unit(self, index: int) -> int:
+        if index >= len(self._units):
+            raise TokenizerError(f"{_KEY}: expected links below {len(self._units):,}, found one to {index:,}")
+        return self._units[index]
+
+    def _base(self, index: int) -> int:
+        unit = self._unit(index)
+        return (unit >> 10) << ((unit & 1 << 9) >> 6)
+
+    def _replacement(self, at: int) -> str:
+        end = self._replacements.find(b"\0", at)
+        if end < 0:
+            raise TokenizerError(
+                f"{_KEY}: expected a replacement that ends within {len(self._replacements):,} bytes, "
+                f"found one at {at:,} that does not"
+            )
+        return self._replacements[at:end].decode("utf-8", "replace")

@@ -1,0 +1,70 @@
+"""Typed reads of tokenizer metadata; a value of the wrong kind raises an error that names its key."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ggpy.errors import TokenizerError
+
+PREFIX = "tokenizer.ggml."
+_NOT_SET = (-1, 0xFFFFFFFF)     # converters write these for "no such token"
+
+
+def read_str(metadata: Mapping[str, Any], key: str, default: str | None = None) -> str:
+    """The string at `key`. Raises TokenizerError if it is absent without a default, or no string."""
+    value = metadata.get(key, default)
+    if not isinstance(value, str):
+        raise TokenizerError(f"{key}: expected a string, found {_describe(value)}")
+    return value
+
+
+def read_bool(metadata: Mapping[str, Any], key: str, default: bool) -> bool:
+    """The flag at `key`. Raises TokenizerError if it is no boolean."""
+    value = metadata.get(key, default)
+    if not isinstance(value, bool | np.bool_):
+        raise TokenizerError(f"{key}: expected true or false, found {_describe(value)}")
+    return bool(value)
+
+
+def read_token_id(metadata: Mapping[str, Any], key: str, n_vocab: int) -> int | None:
+    """The token id at `key`; None if the key is absent or holds -1. Raises TokenizerError if it is no id."""
+    value = metadata.get(key)
+    if value is None or (not isinstance(value, bool) and value in _NOT_SET):
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < n_vocab:
+        raise TokenizerError(f"{key}: expected a token id below {n_vocab:,}, found {_describe(value)}")
+    return int(value)
+
+
+def read_strings(metadata: Mapping[str, Any], key: str) -> list[str]:
+    """The string array at `key`. Raises TokenizerError if it is absent or holds anything else."""
+    value = metadata.get(key)
+    if value is None or isinstance(value, str | bytes | int | float):
+        raise TokenizerError(f"{key}: expected an array of strings, found {_describe(value)}")
+    strings = value if isinstance(value, list) else value.tolist() if hasattr(value, "tolist") else list(value)
+    if kinds := set(map(type, strings)) - {str}:
+        raise TokenizerError(f"{key}: expected an array of strings, found {kinds.pop().__name__} in it")
+    return strings
+
+
+def read_numbers(
+    metadata: Mapping[str, Any], key: str, dtype: npt.DTypeLike, length: int
+) -> npt.NDArray[Any] | None:
+    """The numeric array at `key` as `dtype` (length,), or None if it is absent. Raises TokenizerError otherwise."""
+    value = metadata.get(key)
+    if value is None:
+        return None
+    array = np.asarray(value)
+    if array.ndim != 1 or array.dtype.kind not in "iuf":
+        raise TokenizerError(f"{key}: expected an array of numbers, found {_describe(value)}")
+    if len(array) != length:
+        raise TokenizerError(f"{key}: expected {length:,} values, one per token, found {len(array):,}")
+    return array.astype(dtype, copy=False)
+
+
+def _describe(value: Any) -> str:
+    if value is None:
+        return "nothing (the key is missing)"
+    return f"{type(value).__name__} {value!r:.40}"
