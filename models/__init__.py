@@ -9,7 +9,30 @@ from typing import Protocol
 from ggpy.errors import ConfigError, UnsupportedModelError
 from ggpy.gguf import GGUFFile
 from ggpy.graph.ops import Graph
-from ggpy.models import gemma, gemma2, gemma3, llama, mistral3, qwen2, qwen2moe, qwen3
+from ggpy.models import (
+    cohere,
+    deepseek,
+    exaone4,
+    falcon,
+    gemma,
+    gemma2,
+    gemma3,
+    glm4,
+    gpt2,
+    gpt_oss,
+    gptneox,
+    granite,
+    llama,
+    mistral3,
+    olmo2,
+    olmoe,
+    qwen2,
+    qwen2moe,
+    qwen3,
+    smollm3,
+    stablelm,
+    starcoder2,
+)
 from ggpy.models.hparams import HParams, Keys
 from ggpy.models.weights import Weights
 
@@ -27,19 +50,39 @@ class Architecture(Protocol):
 
 
 ARCHITECTURES: dict[str, Architecture] = {
+    "cohere2": cohere,
+    "command-r": cohere,
+    "deepseek": deepseek,
     "ernie4_5": llama,
     "exaone": llama,
+    "exaone4": exaone4,
+    "falcon": falcon,
     "gemma": gemma,
     "gemma2": gemma2,
     "gemma3": gemma3,
+    "glm4": glm4,
+    "gpt-oss": gpt_oss,
+    "gpt2": gpt2,
+    "gptneox": gptneox,
+    "granite": granite,
+    "granitemoe": granite,
     "internlm2": llama,
     "llama": llama,
+    "minicpm": granite,
     "mistral3": mistral3,
+    "nemotron": starcoder2,
+    "olmo2": olmo2,
+    "olmoe": olmoe,
+    "phi2": falcon,
     "phi3": llama,
     "qwen2": qwen2,
     "qwen2moe": qwen2moe,
     "qwen3": qwen3,
     "qwen3moe": qwen3,
+    "smollm3": smollm3,
+    "stablelm": stablelm,
+    "starcoder": gpt2,
+    "starcoder2": starcoder2,
 }
 
 

@@ -42,6 +42,12 @@ class Keys:
     def has(self, key: str) -> bool:
         return f"{self.arch}.{key}" in self.gguf.metadata
 
+    def refuse(self, key: str, what: str) -> None:
+        """Raises UnsupportedModelError if the key is set: the file relies on something that ggpy does not have."""
+        if np.any(self._get(key)):
+            raise UnsupportedModelError(f"{self.gguf.path}: key {self.arch}.{key} asks for {what}, expected a model "
+                                        "without")
+
     def is_list(self, key: str) -> bool:
         return isinstance(self._get(key), np.ndarray | list)
 

@@ -149,7 +149,8 @@ def sigmoid(x: Float64) -> Float64:
 
 
 def gelu(x: Float64) -> Float64:
-    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+    bent: Float64 = np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))
+    return 0.5 * x * (1 + bent)
 
 
 ACTIVATIONS: dict[ActivationKind, Callable[[Float64], Float64]] = {
