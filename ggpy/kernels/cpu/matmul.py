@@ -12,8 +12,9 @@ It involves one row of weights and one of activations, so the bits of a row neve
 the groups; within a thread a panel of groups that fits the L2 cache meets all chunks of rows before the next.
 """
 
-from ggpy.kernels.cpu.kernel import device, fields, kernel
-from ggpy.kernels.cpu.quantize import CHUNK_ROWS
+from ggpy.kernels.cpu.arguments import CHUNK_ROWS, GROUP_ROWS
+from ggpy.kernels.cpu.arguments import LINEAR as ARGS
+from ggpy.kernels.cpu.kernel import device, kernel
 from ggpy.kernels.cpu.simd import (
     load_f32,
     load_f32x16,
@@ -24,10 +25,7 @@ from ggpy.kernels.cpu.simd import (
 )
 from ggpy.kernels.cpu.step import STEP
 
-GROUP_ROWS = 16
 PANEL_BYTES = 256 * 1024            # half of a usual L2 cache, the rest is for activations
-# group_bytes: of one packed group; n_out: rows of weight; bias and residual: 0 or an address; n_rows: field of the step
-ARGS = fields("weight group_bytes n_out n_blocks q da ys n16 out bias residual n_rows")
 
 
 @device

@@ -11,7 +11,9 @@ a chunk is contiguous. With m rows in chunk c and n_blocks blocks a row (the las
 
 import numpy as np
 
-from ggpy.kernels.cpu.kernel import device, fields, kernel
+from ggpy.kernels.cpu.arguments import CHUNK_ROWS
+from ggpy.kernels.cpu.arguments import QUANTIZE as ARGS
+from ggpy.kernels.cpu.kernel import device, kernel
 from ggpy.kernels.cpu.simd import (
     absolute,
     concat,
@@ -28,9 +30,6 @@ from ggpy.kernels.cpu.simd import (
     to_i32,
     trunc_i8,
 )
-
-CHUNK_ROWS = 16
-ARGS = fields("x q da ys n16 n_blocks n_filled n_rows")      # n_filled: blocks that x has; n_rows: field of the step
 
 
 @device

@@ -4,7 +4,7 @@ Rows are the tokens of the step, several sequences one after the other, the rows
 A *tile* is a run of at most TILE_ROWS rows of one sequence, the unit of attention's work.
 """
 
-from ggpy.kernels.cpu.kernel import fields
+from ggpy.kernels.cpu.arguments import fields
 
 STEP = fields(
     "n_tokens "         # rows of this step

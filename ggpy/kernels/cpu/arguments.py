@@ -1,0 +1,65 @@
+"""The argument block of every kernel: the interface between the tape's encoder and the kernels. Imports no Numba.
+
+A block is an array of int64 fields; an address is 0 where a part is absent, and a float32 stands in the low half of its
+field. `n_rows` is the offset of the row count in the step descriptor (`STEP.n_tokens` or `STEP.n_outputs`). Matrices
+are float32 rows without gaps.
+"""
+
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+WORD = 8                # bytes of a field
+CHUNK_ROWS = 16         # rows that the int8 activations of a linear interleave (see quantize.py)
+GROUP_ROWS = 16         # weight rows that a packed group interleaves (see matmul.py)
+BLOCK = 32              # activations per scale
+
+
+def fields(names: str) -> Any:
+    """Byte offsets of int64 fields: `ARGS = fields("x out n")`, then `load_i64(args + ARGS.n)`."""
+    words = names.split()
+    return namedtuple("Fields", words)(*range(0, WORD * len(words), WORD))             # type: ignore[misc]
+
+
+def argument_block(layout: Any, **values: int | float) -> npt.NDArray[np.int64]:
+    """The int64 array that `layout` describes; every field must be given, and no other. Floats become float32."""
+    if set(values) != set(layout._fields):
+        raise TypeError(f"fields {sorted(set(values) ^ set(layout._fields))} are missing or unknown")
+    block = np.zeros(len(layout._fields), np.int64)
+    for i, name in enumerate(layout._fields):
+        value = values[name]
+        if isinstance(value, float):
+            block[i: i + 1].view(np.float32)[0] = value
+        else:
+            block[i] = value
+    return block
+
+
+# the int8 form of a float32 matrix; n_blocks is even (or a multiple of 8 for K-quants), n_filled * 32 its real width
+INT8 = "q da ys n16 n_blocks"
+
+QUANTIZE = fields(f"x {INT8} n_filled n_rows")
+PACK = fields("source packed n_out n_in row_bytes")
+LINEAR = fields(f"weight group_bytes n_out {INT8} out bias residual n_rows")
+FLOAT_LINEAR = fields("weight group_bytes n_out n_in x out bias residual n_rows")
+# where a kernel can leave its result in int8 as well, q is 0 if that is not wanted
+RMS_NORM = fields(f"x weight weight_stride groups eps width out {INT8} n_rows")      # weight_stride: floats, 0 if shared
+LAYER_NORM = fields(f"x weight bias groups eps width out {INT8} n_rows")
+ACTIVATION = fields(f"x up width out {INT8} n_rows")
+ADD = fields("a b width out n_rows")
+SCALE = fields("x factor width out n_rows")
+SOFTCAP = fields("x cap width out n_rows")
+TAKE_ROWS = fields("x width out")
+ROPE = fields("x n_head head_dim n_rot cos sin out n_rows")        # cos, sin: (n_rows, n_rot / 2)
+KV_STORE = fields("k v k_pool v_pool n_head_kv head_dim_k head_dim_v")
+ATTENTION = fields(f"x k_pool v_pool n_head n_head_kv head_dim_k head_dim_v scale window softcap sinks partials out {INT8}")
+# mixture of experts: routing is left in four arrays that the expert kernels read (see experts.py)
+ROUTING = "experts slot_order chunks n_chunks"
+ROUTE = fields(f"logits n_expert n_used normalise scale bias out {ROUTING} n_rows")
+EXPERT_QUANTIZE = fields(f"x x_per_slot n_used {INT8} n_filled {ROUTING} n_rows")
+EXPERT_LINEAR = fields(f"weight expert_bytes group_bytes n_out n_used {INT8} out bias {ROUTING} n_rows")
+EXPERT_FLOAT_LINEAR = fields(
+    f"weight expert_bytes group_bytes n_out n_in x x_per_slot n_used out bias {ROUTING} n_rows")
+EXPERT_SUM = fields("slots weights n_used width out n_rows")
