@@ -1,0 +1,51 @@
+"""What the engine asks of a backend: run one step over sequences whose keys and values lie in pages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+PAGE_TOKENS = 32
+"""Positions whose keys and values one page holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepSequence:
+    """One sequence's part of a step: rows at consecutive positions, after those its pages already hold."""
+
+    tokens: Sequence[int] | NDArray[np.int32]
+    """The tokens to compute, at least one."""
+    first_position: int
+    """Position of tokens[0]; positions before it were computed in earlier steps."""
+    page_table: NDArray[np.int32]
+    """Page ids covering positions 0 .. first_position + len(tokens) - 1, PAGE_TOKENS positions each."""
+    n_outputs: int
+    """How many of the last rows need logits: 0 .. len(tokens)."""
+
+
+class Backend(Protocol):
+    """Holds the weights and the pool of KV pages of one model, and computes steps. Not thread-safe."""
+
+    n_vocab: int
+    n_pages: int
+    """Pages in the KV pool; ids are 0 .. n_pages - 1."""
+    max_tokens: int
+    """Rows a step may have, over all its sequences."""
+    max_outputs: int
+    """Output rows a step may have, over all its sequences."""
+
+    def forward(self, sequences: Sequence[StepSequence]) -> NDArray[np.float32]:
+        """Compute one step, storing keys and values in the sequences' pages.
+
+        Returns float32 logits (sum of n_outputs, n_vocab), rows in the order of the sequences: a view that is valid
+        until the next call.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free threads and memory; the backend is of no use afterwards."""
+        ...
