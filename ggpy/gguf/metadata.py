@@ -15,6 +15,7 @@ from ggpy.gguf.cursor import Cursor
 from ggpy.gguf.types import MAX_KEY_BYTES, VALUE_DTYPES, ValueType, shown
 
 MAX_KEYS = 1 << 16
+MAX_METADATA_BYTES = 1 << 28    # the largest vocabularies take 20 MB; bounds what decoding may allocate
 MAX_ARRAY_DEPTH = 4
 MIN_PAIR_BYTES = 8 + 1 + 4 + 1      # length and one byte of key, value type, one byte of value
 
@@ -156,6 +157,9 @@ def scan_metadata(cursor: Cursor, count: int) -> "Metadata":
         if key in entries:
             raise cursor.error(f"key {i}", offset, f"{shown(key)} again", "each key once")
         entries[key] = _scan_value(cursor, f"value of {shown(key)}")
+        if cursor.pos > MAX_METADATA_BYTES:
+            found = f"metadata that reaches byte {cursor.pos:,}"
+            raise cursor.error(f"value of {shown(key)}", offset, found, f"at most {MAX_METADATA_BYTES:,} bytes of it")
     return Metadata(cursor.path, cursor.buffer, entries)
 
 

@@ -110,7 +110,7 @@ class _Part:
 def _open_parts(path: Path) -> list[_Part]:
     """The file at `path`, or every part of the split model that it belongs to, in order."""
     name = SPLIT_NAME.fullmatch(path.name)
-    part = _read_part(path, int(name["no"]) - 1 if name else 0)
+    part = _read_part(path)
     count = part.metadata.get_int("split.count", 1)
     if count <= 1:
         return [part]
@@ -121,7 +121,7 @@ def _open_parts(path: Path) -> list[_Part]:
     parts = []
     for i in range(count):
         sibling = path.with_name(f"{name['stem']}-{i + 1:05d}-of-{count:05d}.gguf")
-        current = part if sibling == path else _read_part(sibling, i)
+        current = part if sibling == path else _read_part(sibling)
         for key, expected in (("split.no", i), ("split.count", count)):
             found = current.metadata.get_int(key)
             if found != expected:
@@ -148,8 +148,8 @@ def _map_file(path: Path) -> mmap.mmap:
         raise GGUFError(f"{path}: cannot be opened: {e}") from e
 
 
-def _read_part(path: Path, index: int) -> _Part:
-    """Map one file and check its whole header; `index` is that of the split part."""
+def _read_part(path: Path) -> _Part:
+    """Map one file and check its whole header."""
     map_ = _map_file(path)
     buffer = memoryview(map_)
     file = np.frombuffer(map_, np.uint8)
@@ -159,6 +159,7 @@ def _read_part(path: Path, index: int) -> _Part:
     n_keys = cursor.count("key count", MIN_PAIR_BYTES, MAX_KEYS)
     metadata = scan_metadata(cursor, n_keys)
     alignment = _read_alignment(cursor, metadata)
+    index = metadata.get_int("split.no", 0) if metadata.get_int("split.count", 1) > 1 else 0
     tensors = _read_tensors(cursor, n_tensors, alignment, file, index)
     return _Part(path, map_, file, version, metadata, alignment, tensors)
 
@@ -171,7 +172,7 @@ def _read_version(cursor: Cursor) -> int:
         raise cursor.error("magic", 0, magic, f"{MAGIC!r}{hint}")
     version = cursor.u32("version")
     swapped = int.from_bytes(version.to_bytes(4, "little"), "big")
-    if version not in VERSIONS and swapped <= 0xFFFF:
+    if version not in VERSIONS and 1 <= swapped <= 0xFF:
         raise cursor.error("version", 4, f"{version:#x}, version {swapped} in big-endian order",
                            "a little-endian file; convert the model for little-endian machines")
     if version not in VERSIONS:

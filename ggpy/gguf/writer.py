@@ -246,9 +246,14 @@ def _encode_string(value: Any, where: str) -> bytes:
 def _encode_numbers(values: Any, value_type: ValueType, where: str) -> bytes:
     """Numbers or bools as `value_type`; raises GGUFError for one that it does not hold."""
     dtype = VALUE_DTYPES.get(value_type)
-    source = np.asarray(values) if isinstance(values, np.ndarray | list | tuple) else np.empty((0, 0))
-    if dtype is None or source.ndim != 1:
+    if dtype is None or isinstance(values, StringArray):
         raise GGUFError(f"{where}: found {values!r:.60}, expected {value_type.name}")
+    try:
+        source = np.asarray(values)
+    except ValueError:      # lists of different lengths
+        raise GGUFError(f"{where}: found {values!r:.60}, expected {value_type.name}") from None
+    if source.ndim != 1:
+        raise GGUFError(f"{where}: found shape {source.shape}, expected one dimension of {value_type.name}")
     if source.size == 0:
         return b""
     kinds = {"b": "b", "i": "iu", "u": "iu", "f": "fiu"}[dtype.kind]
