@@ -5,6 +5,7 @@ The rules are a double array whose transitions are XORed (S. Kanda, "Space- and 
 10-30 (times 256 if bit 9 is set), whether a value hangs below it in bit 8, and its own byte in bits 0-7 and 31.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from ggpy.errors import TokenizerError
 from ggpy.text import metadata as md
+from ggpy.text import utf8
 
 _KEY = md.PREFIX + "precompiled_charsmap"
 _HEADER_BYTES = 4       # the size of the double array in bytes
@@ -32,7 +34,9 @@ class CharsMap:
                 )
             self._units = np.frombuffer(data, "<u4", size // 4, _HEADER_BYTES).tolist()
             self._replacements = data[_HEADER_BYTES + size:]
-        self._user_defined = sorted((token for token in user_defined if token), key=len, reverse=True)
+        self._user_defined: defaultdict[str, list[str]] = defaultdict(list)      # by first character, longest first
+        for token in sorted(user_defined, key=len, reverse=True):
+            self._user_defined[token[0]].append(token)
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], user_defined: list[str]) -> "CharsMap":
@@ -46,12 +50,13 @@ class CharsMap:
         return cls(array.astype(np.uint8).tobytes(), user_defined)
 
     def normalize(self, text: str) -> str:
-        """`text` (free of surrogates) after the rules."""
+        """An escaped text after the rules; a stray byte becomes U+FFFD, which the rules do not see."""
         if not self._units:
-            return text
+            return "".join(map(_replace_stray, text))
         out, start = [], 0
         while start < len(text):
-            token = next((token for token in self._user_defined if text.startswith(token, start)), None)
+            candidates = self._user_defined.get(text[start], ())
+            token = next((token for token in candidates if text.startswith(token, start)), None)
             if token:
                 out.append(token)
                 start += len(token)
@@ -63,10 +68,10 @@ class CharsMap:
 
     def _longest_prefix(self, text: str, start: int) -> tuple[str, int]:
         """What stands for the text at `start`, and how many characters it replaces."""
-        found, length = text[start], 1
+        found, length = _replace_stray(text[start]), 1
         node = self._base(0)
         for end in range(start, len(text)):
-            for byte in text[end].encode("utf-8", "replace"):
+            for byte in utf8.to_bytes(text[end]):
                 node ^= byte
                 unit = self._unit(node)
                 if not byte or unit & 0x800000FF != byte:
@@ -93,3 +98,7 @@ class CharsMap:
                 f"found one at {at:,} that does not"
             )
         return self._replacements[at:end].decode("utf-8", "replace")
+
+
+def _replace_stray(char: str) -> str:
+    return utf8.REPLACEMENT if "\ud800" <= char <= "\udfff" else char

@@ -154,7 +154,7 @@ PRE_TOKENIZERS: dict[str, PreTokenizer] = {
     ),
     **_family("gpt-4o llama4 kanana2 talkie minimax-m2", base=_GPT4O_FAMILY),
     **_family("granite-embed-multi-97m", base=_GPT4O_FAMILY, ignore_merges=True),
-    **_family("tiny_aya cohere2moe", _POSITION_OF_THREE, _GPT4O, clean_spaces=False),
+    **_family("tiny_aya cohere2moe", r"\d{1,3}(?=(?:\d{3})*\b)", _GPT4O, clean_spaces=False),
     **_family("tekken", _TEKKEN, clean_spaces=False, ignore_merges=True, add_bos=True),
     **_family("kimi-k2", _KIMI_K2, clean_spaces=False),
     **_family("deepseek-v3 hunyuan-dense joyai-llm hy_v4", base=_DEEPSEEK3_FAMILY),

@@ -7,7 +7,6 @@ import numpy as np
 
 from ggpy.errors import TokenizerError
 from ggpy.text import metadata as md
-from ggpy.text import utf8
 from ggpy.text.charsmap import CharsMap
 from ggpy.text.vocab import SPACE_MARK, TokenAttr, Vocab
 
@@ -28,7 +27,7 @@ class UnigramModel:
         }
         normal = vocab.scores[vocab.with_attr(TokenAttr.NORMAL)]
         self._unknown = vocab.special["unk"]
-        self._unknown_score = float(np.min(normal, initial=0.0)) - _UNKNOWN_PENALTY
+        self._unknown_score = float(np.min(normal, initial=np.float32(0)) - np.float32(_UNKNOWN_PENALTY))
         self._max_length = max(map(len, vocab.tokens))
         user_defined = [vocab.tokens[i] for i in vocab.with_attr(TokenAttr.USER_DEFINED)]
         self._charsmap = CharsMap.from_metadata(metadata, user_defined)
@@ -37,8 +36,6 @@ class UnigramModel:
 
     def encode(self, text: str) -> list[int]:
         """Token ids of an escaped text."""
-        if not utf8.is_valid(text):
-            text = utf8.repair(text)
         return self._best_path(self._mark_spaces(self._charsmap.normalize(text)))
 
     def _mark_spaces(self, text: str) -> str:
