@@ -7,6 +7,7 @@ import pytest
 
 from ggpy import config
 from ggpy.tools import catalogue
+from tests.models.arch_data import ArchModel, load_arch
 
 
 @pytest.fixture(scope="session")
@@ -28,3 +29,10 @@ def model_path() -> Callable[[str], Path]:
         pytest.skip(reason)
 
     return find
+
+
+@pytest.fixture(scope="session")
+def arch_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ArchModel]:
+    """Loads a tiny random model with llama.cpp's logits; `tests.models.arch_data.arch_names` lists them."""
+    folder = tmp_path_factory.mktemp("arch")
+    return lambda name: load_arch(name, folder)
