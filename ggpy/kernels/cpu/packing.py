@@ -1,7 +1,7 @@
 """Sizes and kernel names of the packed weight formats; what the bytes are stands in each format's own file. No Numba.
 
-Formats without a packed layout of their own are expanded to the one of `expanded.py` (int8 weights, a float32 scale per
-16), which holds any of them exactly.
+Quantised formats without a packed layout of their own are expanded to the one of `expanded.py` (int8 weights, a float32
+scale per 16), which holds any of them exactly.
 """
 
 from dataclasses import dataclass
@@ -12,26 +12,42 @@ from ggpy.kernels.cpu.arguments import BLOCK, GROUP_ROWS
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """A group of GROUP_ROWS rows is made of units of `unit_blocks` blocks of 32 weights, `unit_bytes` each.
+    """A group of GROUP_ROWS rows is made of units: `unit_bytes` hold `unit_weights` weights of each row.
 
-    The kernels of the format are "<module>.linear" and "<module>.pack".
+    The kernels of the format are "<module>.linear", "<module>.expert_linear" and "<module>.pack". `int8` says that
+    they read int8 activations, else float32 ones.
     """
 
     module: str
-    unit_blocks: int
+    unit_weights: int
     unit_bytes: int
+    int8: bool = True
+
+    def n_units(self, n_in: int) -> int:
+        return -(-n_in // self.unit_weights)
 
     def n_blocks(self, n_in: int) -> int:
         """Blocks of 32 weights in a packed row, the zeros at its end included."""
-        return -(-n_in // (BLOCK * self.unit_blocks)) * self.unit_blocks
+        return self.n_units(n_in) * self.unit_weights // BLOCK
 
     def group_bytes(self, n_in: int) -> int:
-        return self.n_blocks(n_in) // self.unit_blocks * self.unit_bytes
+        return self.n_units(n_in) * self.unit_bytes
 
     def size_bytes(self, n_out: int, n_in: int) -> int:
         return -(-n_out // GROUP_ROWS) * self.group_bytes(n_in)
 
 
 PACKINGS = {
-    TensorType.Q4_1: Packing("q4_1", 2, 640),
+    TensorType.F32: Packing("f32", 1, 64, int8=False),
+    TensorType.F16: Packing("f16", 1, 32, int8=False),
+    TensorType.BF16: Packing("bf16", 1, 32, int8=False),
+    TensorType.Q4_1: Packing("q4_1", 64, 640),
 }
+EXPANDED = Packing("expanded", 64, 2 * (2 * 64 + 512))
+
+
+def packing_of(tensor_type: TensorType, *, float32: bool = False) -> Packing:
+    """How weights of this type are packed; `float32` turns every format into float32 weights (the truth path)."""
+    if float32 or tensor_type is TensorType.F64:
+        return PACKINGS[TensorType.F32]
+    return PACKINGS.get(tensor_type, EXPANDED)
