@@ -64,8 +64,6 @@ def load_arch(name: str, folder: Path) -> ArchModel:
     path = folder / f"{name}.gguf"
     if not path.exists():
         _write(path, name, spec)
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        assert digest == spec["sha256"], f"{path} is not the file that llama.cpp ran: NumPy's random numbers changed?"
     with np.load(DATA / f"{name}.npz") as data:
         return ArchModel(name, path, spec["n_ctx"], data["tokens"], data["logits"], data["greedy"], data["margins"])
 
@@ -81,6 +79,8 @@ def _tensors(name: str, spec: dict[str, Any]) -> dict[str, NDArray[np.float32]]:
             scale, mean = numbers
             values = mean + scale * rng.standard_normal(shape)
         tensors[tensor] = values.astype(np.float32)
+    digest = hashlib.sha256(b"".join(values.tobytes() for values in tensors.values())).hexdigest()
+    assert digest == spec["sha256"], f"{name}: not the weights that llama.cpp ran; did NumPy's random numbers change?"
     return tensors
 
 
