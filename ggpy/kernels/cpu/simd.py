@@ -76,7 +76,7 @@ def broadcast(b: ir.IRBuilder, x: ir.Value, lanes: int) -> ir.Value:
 
 
 def function(n_args: int, typer: Callable[..., tuple[Any, ...]], emit: Callable[..., ir.Value | None]) -> Any:
-    """A function usable in kernels: `typer(*types)` gives (result, *argument types), `emit(b, sig, *values)` the code."""
+    """A function for kernels: `typer(*types)` gives (result, *argument types), `emit(b, sig, *values)` the code."""
 
     def make(args: tuple[Any, ...]) -> Any:
         result, *wanted = typer(*args)
@@ -189,6 +189,29 @@ def _store(b: ir.IRBuilder, s: Any, a: ir.Value, v: ir.Value) -> None:
 
 
 store = function(2, lambda a, v: (types.void, types.int64, v), _store)       # a whole vector
+
+
+def _first_lanes(b: ir.IRBuilder, lanes: int, n: ir.Value) -> ir.Value:
+    """True in the lanes below n."""
+    numbers = ir.Constant(ir.VectorType(INT[32], lanes), list(range(lanes)))
+    return b.icmp_signed("<", numbers, broadcast(b, b.trunc(n, INT[32]), lanes))
+
+
+def _load_first(b: ir.IRBuilder, s: Any, a: ir.Value, n: ir.Value) -> ir.Value:
+    vec = f32x16.llvm
+    zeros = ir.Constant(vec, [0.0] * vec.count)
+    return call(b, f"llvm.masked.load.v{vec.count}f32.p0", vec,
+                [pointer(b, a, vec), INT[32](1), _first_lanes(b, vec.count, n), zeros])
+
+
+def _store_first(b: ir.IRBuilder, s: Any, a: ir.Value, n: ir.Value, v: ir.Value) -> None:
+    call(b, f"llvm.masked.store.v{v.type.count}f32.p0", ir.VoidType(),
+         [v, pointer(b, a, v.type), INT[32](1), _first_lanes(b, v.type.count, n)])
+
+
+# the first n floats at an address, other lanes are 0 or are not written; no byte beyond them is touched
+load_first = function(2, lambda a, n: (f32x16, types.int64, types.int64), _load_first)
+store_first = function(3, lambda a, n, v: (types.void, types.int64, types.int64, f32x16), _store_first)
 
 
 def _prefetcher(locality: int) -> Any:
@@ -372,11 +395,13 @@ def _compare_select(predicate: str) -> Any:
 
 maximum, minimum = _compare_select(">"), _compare_select("<")
 
+# d where a < c, else e
+select_less = function(4, lambda a, c, d, e: (d, a, a, d, d),
+                       lambda b, s, a, c, d, e: b.select(b.fcmp_ordered("<", a, c), d, e))
+
 # a where the lane number is below n, else c
 keep_first = function(3, lambda a, n, c: (a, a, types.int64, a),
-                      lambda b, s, a, n, c: b.select(b.icmp_signed(
-                          "<", ir.Constant(ir.VectorType(INT[32], s.return_type.lanes), list(range(s.return_type.lanes))),
-                          broadcast(b, b.trunc(n, INT[32]), s.return_type.lanes)), a, c))
+                      lambda b, s, a, n, c: b.select(_first_lanes(b, s.return_type.lanes, n), a, c))
 
 
 def _halving(combine: Callable[[ir.IRBuilder, ir.Value, ir.Value], ir.Value]) -> Callable[..., ir.Value]:
