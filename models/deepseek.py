@@ -13,6 +13,7 @@ def hparams(keys: Keys) -> HParams:
     hp = read_hparams(keys, pairing="neighbours", needs_experts=True)
     n_shared = keys.integer("expert_shared_count", high=MAX_EXPERTS)
     return replace(hp, n_ff_shared=hp.n_ff_expert * n_shared,
+                   expert_weights_scale=keys.number("expert_weights_scale", 1.0, low=0, high=1e6) or 1.0,
                    n_layer_dense_lead=keys.integer("leading_dense_block_count", 0, low=0, high=MAX_LAYERS))
 
 

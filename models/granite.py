@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 from ggpy.graph.ops import Graph, Op, RopeTable
-from ggpy.models.hparams import HParams, Keys, read_hparams
+from ggpy.models.hparams import MAX_WIDTH, HParams, Keys, read_hparams
 from ggpy.models.layers import Layer, attention, embed, feed_forward_or_experts, layers, norm, output
 from ggpy.models.rope import rope_table
 from ggpy.models.weights import Weights
@@ -18,7 +18,10 @@ def hparams(keys: Keys) -> HParams:
         embedding, residual, logit = 0.0, 0.0, None
     turns = keys.arch == "minicpm" or keys.flag("rope.scaling.finetuned", True)
     return replace(
-        hp, n_ff_expert=hp.n_ff[0], rope=hp.rope if turns else replace(hp.rope, n_rot=0),
+        hp, n_ff_expert=hp.n_ff[0],
+        n_ff_shared=keys.integer("expert_shared_feed_forward_length", 0, low=0, high=MAX_WIDTH),
+        rope=hp.rope if turns else replace(hp.rope, n_rot=0),
+        attention_scale=keys.number("attention.scale", 0.0, low=0, high=1e6) or hp.attention_scale,
         embedding_scale=keys.number("embedding_scale", embedding, low=0, high=1e6) or 1.0,
         residual_scale=keys.number("residual_scale", residual, low=0, high=1e6) or 1.0,
         logit_scale=1 / keys.number("logit_scale", logit, low=1e-6, high=1e6))

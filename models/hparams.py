@@ -1,4 +1,7 @@
-"""Sizes and constants of a model, read from GGUF metadata and checked before anything is built from them."""
+"""Sizes and constants of a model, read from GGUF metadata and checked before anything is built from them.
+
+Each architecture reads the keys that llama.cpp reads for it and no others: files carry keys that nobody honours.
+"""
 
 import math
 from dataclasses import dataclass
@@ -44,7 +47,8 @@ class Keys:
 
     def refuse(self, key: str, what: str) -> None:
         """Raises UnsupportedModelError if the key is set: the file relies on something that ggpy does not have."""
-        if np.any(self._get(key)):
+        value = self._get(key)
+        if any(self.gguf.metadata.get_list(f"{self.arch}.{key}")) if self.is_list(key) else value:
             raise UnsupportedModelError(f"{self.gguf.path}: key {self.arch}.{key} asks for {what}, expected a model "
                                         "without")
 
@@ -181,9 +185,7 @@ def read_hparams(keys: Keys, *, pairing: RopePairing, norm: NormKind = "rms", ne
         n_expert=n_expert,
         n_expert_used=keys.integer("expert_used_count", 0, low=0, high=MAX_EXPERTS),
         n_ff_expert=keys.integer("expert_feed_forward_length", 0, low=0, high=MAX_WIDTH),
-        n_ff_shared=keys.integer("expert_shared_feed_forward_length", 0, low=0, high=MAX_WIDTH),
-        expert_weights_scale=keys.number("expert_weights_scale", 1.0, low=0, high=1e6) or 1.0,
-        attention_scale=(keys.number("attention.scale", 0.0, low=0, high=1e6) or 1 / math.sqrt(head_dim_k)))
+        attention_scale=1 / math.sqrt(head_dim_k))
 
 
 def _n_vocab(gguf: GGUFFile) -> int:

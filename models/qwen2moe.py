@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ggpy.graph.ops import Graph, Op, RopeTable
-from ggpy.models.hparams import HParams, Keys, read_hparams
+from ggpy.models.hparams import MAX_WIDTH, HParams, Keys, read_hparams
 from ggpy.models.layers import Layer, attention, embed, experts, layers, norm, output, shared_expert
 from ggpy.models.rope import rope_table
 from ggpy.models.weights import Weights
@@ -11,8 +11,9 @@ from ggpy.models.weights import Weights
 
 def hparams(keys: Keys) -> HParams:
     hp = read_hparams(keys, pairing="halves", needs_experts=True)
+    n_ff_shared = keys.integer("expert_shared_feed_forward_length", 0, low=0, high=MAX_WIDTH)
     return replace(hp, n_ff_expert=hp.n_ff_expert or hp.n_ff[0] // hp.n_expert_used,
-                   n_ff_shared=hp.n_ff_shared or hp.n_ff[0])
+                   n_ff_shared=n_ff_shared or hp.n_ff[0])
 
 
 def build(g: Graph, hp: HParams, weights: Weights, n_ctx: int) -> None:
