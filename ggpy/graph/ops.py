@@ -54,7 +54,7 @@ class RmsNorm(Op):
 class LayerNorm(Op):
     """(x - mean) / sqrt(var + eps) * weight + bias within each of `groups` equal parts of a row.
 
-    `weight` and `bias` are (width,); None stands for ones and zeros.
+    `weight` and `bias` hold `width` values, in one row or one row per group; None stands for ones and zeros.
     """
 
     weight: TensorInfo | None
