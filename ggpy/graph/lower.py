@@ -24,6 +24,7 @@ from ggpy.graph.ops import (
     RmsNorm,
     Rope,
     Route,
+    RowKind,
 )
 from ggpy.graph.plan import (
     ROUTING_BYTES,
@@ -50,9 +51,11 @@ def lower(graph: Graph, *, wants_int8: Callable[[TensorInfo], bool], max_tokens:
                 outputs={kind: lowering.values[op] for kind, op in graph.outputs.items()},
                 rope_tables=list(dict.fromkeys(op.table for op in lowering.live if isinstance(op, Rope))),
                 attentions=[op for op in lowering.live if isinstance(op, Attention)])
-    n_used = max((op.n_used for op in lowering.live if isinstance(op, Route)), default=1)
-    place_buffers(plan, {"tokens": max_tokens, "outputs": max_outputs, "slots": max_tokens * n_used})
-    set_barriers(plan, {"tokens": max_tokens, "outputs": max_outputs, "slots": max_tokens * n_used})
+    plan.n_used = max((op.n_used for op in lowering.live if isinstance(op, Route)), default=1)
+    capacity: dict[RowKind, int] = {
+        "tokens": max_tokens, "outputs": max_outputs, "slots": max_tokens * plan.n_used}
+    place_buffers(plan, capacity)
+    set_barriers(plan, capacity)
     return plan
 
 

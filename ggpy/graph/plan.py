@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ggpy.graph.ops import Attention, Embed, Op, RopeTable, RowKind
 
 ALIGNMENT = 64
-ROUTING_BYTES = 40      # per slot: expert, place in order of expert (int32), a chunk (3 int64) and a share of their number
+ROUTING_BYTES = 40      # per slot: its expert and its place by expert (int32), a chunk (3 int64), 8 bytes to spare
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -79,6 +79,7 @@ class Plan:
     outputs: dict[str, Buffer]
     rope_tables: list[RopeTable]
     attentions: list[Attention]
+    n_used: int = 1                         # experts that a token uses
     offsets: dict[Buffer, int] = field(default_factory=dict)
     arena_bytes: int = 0
 

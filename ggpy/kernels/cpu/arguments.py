@@ -20,11 +20,11 @@ BLOCK = 32              # activations per scale
 def fields(names: str) -> Any:
     """Byte offsets of int64 fields: `ARGS = fields("x out n")`, then `load_i64(args + ARGS.n)`."""
     words = names.split()
-    return namedtuple("Fields", words)(*range(0, WORD * len(words), WORD))             # type: ignore[misc]
+    return namedtuple("Fields", words)(*range(0, WORD * len(words), WORD))
 
 
 def argument_block(layout: Any, **values: int | float) -> npt.NDArray[np.int64]:
-    """The int64 array that `layout` describes; every field must be given, and no other. Floats become float32."""
+    """The int64 array that `layout` describes; every field must be given, no other. Floats become float32."""
     if set(values) != set(layout._fields):
         raise TypeError(f"fields {sorted(set(values) ^ set(layout._fields))} are missing or unknown")
     block = np.zeros(len(layout._fields), np.int64)
@@ -43,9 +43,11 @@ INT8 = "q da ys n16 n_blocks"
 QUANTIZE = fields(f"x {INT8} n_filled n_rows")
 PACK = fields("source packed n_out n_in row_bytes")
 LINEAR = fields(f"weight group_bytes n_out {INT8} out bias residual n_rows")
+MAPPED_LINEAR = fields(f"weight row_bytes n_in group_bytes n_out {INT8} out bias residual n_rows")
 FLOAT_LINEAR = fields("weight group_bytes n_out n_in x out bias residual n_rows")
 # where a kernel can leave its result in int8 as well, q is 0 if that is not wanted
-RMS_NORM = fields(f"x weight weight_stride groups eps width out {INT8} n_rows")      # weight_stride: floats, 0 if shared
+# weight_stride: floats between the parts of a weight, 0 where the groups share it
+RMS_NORM = fields(f"x weight weight_stride groups eps width out {INT8} n_rows")
 LAYER_NORM = fields(f"x weight bias groups eps width out {INT8} n_rows")
 ACTIVATION = fields(f"x up width out {INT8} n_rows")
 ADD = fields("a b width out n_rows")
@@ -54,7 +56,8 @@ SOFTCAP = fields("x cap width out n_rows")
 TAKE_ROWS = fields("x width out")
 ROPE = fields("x n_head head_dim n_rot cos sin out n_rows")        # cos, sin: (n_rows, n_rot / 2)
 KV_STORE = fields("k v k_pool v_pool n_head_kv head_dim_k head_dim_v")
-ATTENTION = fields(f"x k_pool v_pool n_head n_head_kv head_dim_k head_dim_v scale window softcap sinks partials out {INT8}")
+ATTENTION = fields(
+    f"x k_pool v_pool n_head n_head_kv head_dim_k head_dim_v scale window softcap sinks partials out {INT8}")
 # mixture of experts: routing is left in four arrays that the expert kernels read (see experts.py)
 ROUTING = "experts slot_order chunks n_chunks"
 ROUTE = fields(f"logits n_expert n_used normalise scale bias out {ROUTING} n_rows")

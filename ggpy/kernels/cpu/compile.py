@@ -67,7 +67,7 @@ def _linked_module(function: Any) -> Any:
     from numba.core.compiler_lock import global_compiler_lock
     from numba.core.registry import cpu_target
 
-    flags = Flags()
+    flags: Any = Flags()
     flags.no_cpython_wrapper = flags.no_cfunc_wrapper = flags.nrt = True
     flags.error_model = "numpy"
     context = cpu_target.target_context

@@ -2,8 +2,8 @@
 
 `dot4(acc, w, y)` adds to lane i of acc (int32) the sum over k < 4 of w[4 i + k] * y[4 i + k].
 - `dot4_u7`: w in 0..127, y in -127..127.
-- `dot4_i8`: w in -128..127 made ready by `ready_i8`, y in -127..127, and acc started by `start_i8`. x86's vpdpbusd wants
-  one side unsigned, so there `ready_i8` adds 128 and `start_i8` takes back 128 times the sum of the activations.
+- `dot4_i8`: w in -128..127 made ready by `ready_i8`, y in -127..127, and acc started by `start_i8`. x86's vpdpbusd
+  wants one side unsigned, so there `ready_i8` adds 128 and `start_i8` takes back 128 times the sum of the activations.
 Nothing saturates, so the sums are exact and every level gives the same integers.
 """
 
@@ -39,7 +39,7 @@ def _by_piece(b: ir.IRBuilder, n: int, name: str, acc: ir.Value, w: ir.Value, y:
 
 
 def _maddubs(b: ir.IRBuilder, acc: ir.Value, w: ir.Value, y: ir.Value) -> ir.Value:
-    """AVX2: pairs of unsigned * signed bytes to int16 (no saturation: 2 * 128 * 127 < 32768), pairs of those to int32."""
+    """AVX2: pairs of unsigned * signed bytes to int16 (2 * 128 * 127 does not saturate), pairs of those to int32."""
     i16x16, i32x8 = ir.VectorType(INT[16], 16), ir.VectorType(INT[32], 8)
     ones = ir.Constant(i16x16, [1] * 16)
     sums = []
@@ -93,8 +93,12 @@ def _start_i8(b: ir.IRBuilder, s: Any, address: ir.Value) -> ir.Value:
     return broadcast(b, b.load(pointer(b, address, INT[32]), align=1), 16)
 
 
-_DOT = (lambda acc, w, y: (i32x16, i32x16, i8x64, i8x64))
-dot4_u7 = function(3, _DOT, _dot4_u7)
-dot4_i8 = function(3, _DOT, _dot4_i8)
+
+def _dot_types(acc: Any, w: Any, y: Any) -> tuple[Any, ...]:
+    return i32x16, i32x16, i8x64, i8x64
+
+
+dot4_u7 = function(3, _dot_types, _dot4_u7)
+dot4_i8 = function(3, _dot_types, _dot4_i8)
 ready_i8 = function(1, lambda w: (w, w), _ready_i8)
 start_i8 = function(1, lambda a: (i32x16, types.int64), _start_i8)      # address of -128 * sum of the activations

@@ -1,16 +1,18 @@
 """What a kernel is: a Python function `(args, step, ith, nth)` of four int64, compiled when a model needs it.
 
-`args` is the address of the kernel's own argument block (`arguments.py`), `step` that of the step descriptor (`step.py`), and the
-calling thread is number `ith` of `nth`. A kernel is named by where it stands: "q4_k.linear" is `linear` in `q4_k.py`.
-It reads and writes memory by address, raises nothing and calls no Python.
+`args` is the address of the kernel's own argument block (`arguments.py`), `step` that of the step descriptor
+(`step.py`), and the calling thread is number `ith` of `nth`. A kernel is named by where it stands: "q4_k.linear" is
+`linear` in `q4_k.py`. It reads and writes memory by address, raises nothing and calls no Python.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from numba import njit
 
-# for the helper functions of kernels; they are inlined where they are called
-device = njit(nogil=True, error_model="numpy", boundscheck=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False,
+                            "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+device: Any = njit(**_OPTIONS)      # for the helper functions of kernels; they are inlined where they are called
 
 
 def kernel(function: Callable[[int, int, int, int], None]) -> Callable[[int, int, int, int], None]:

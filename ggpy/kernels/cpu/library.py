@@ -88,8 +88,10 @@ def _compile(folder: Path, names: list[str], progress: Progress | None) -> None:
 def _run_worker(folder: Path, names: list[str], report: Callable[[str], None]) -> None:
     command = [sys.executable, "-m", "ggpy.kernels.cpu.compile", str(folder), *names]
     environment = {**os.environ, "NUMBA_OPT": "0", "NUMBA_LOOP_VECTORIZE": "0", "NUMBA_SLP_VECTORIZE": "0"}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as worker:
-        assert worker.stdout is not None and worker.stderr is not None
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True) as worker:
+        assert worker.stdout is not None
+        assert worker.stderr is not None
         for line in worker.stdout:
             report(line.strip())
         errors = worker.stderr.read()

@@ -87,7 +87,8 @@ def make_linear(rows):
                     residual += r0 * n_out * 4
                 for g in range(g0, min(end, g0 + panel)):
                     clear(acc, m)
-                    rows(weight + g * group_bytes, n_blocks, m, q + at * 32, da + at * 4, ys + at * 4, n16 + at * 8, acc)
+                    rows(weight + g * group_bytes, n_blocks, m,
+                         q + at * 32, da + at * 4, ys + at * 4, n16 + at * 8, acc)
                     finish(acc, m, out, n_out, g * GROUP_ROWS, bias, residual)
 
     return linear

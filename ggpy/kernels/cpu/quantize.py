@@ -1,8 +1,9 @@
 """Activations to int8: one scale per 32 values, in the layout that the integer dot products read.
 
-For a block of 32 values x of a row: da = RN(max|x| / 127), q = RN(x / da) (0 where da is 0), ys = -RN(da * sum(q)), and
-for each half of 16 the integer n16 = -128 * sum(q). Rows stand in chunks of CHUNK_ROWS, so that one block of all rows of
-a chunk is contiguous. With m rows in chunk c and n_blocks blocks a row (the last one zeros if their number is padded):
+For a block of 32 values x of a row: da = RN(max|x| / 127), q = RN(x / da) (0 where da is 0), ys = -RN(da * sum(q)),
+and for each half of 16 the integer n16 = -128 * sum(q). Rows stand in chunks of CHUNK_ROWS, so that a block of all
+rows of a chunk is contiguous. With m rows in chunk c and n_blocks blocks a row (the last one zeros if their number is
+padded):
 
     q    int8     at  c * CHUNK_ROWS * n_blocks * 32 + (j * m + t) * 32      block j of the chunk's row t
     da   float32  at  c * CHUNK_ROWS * n_blocks + j * m + t                  ys likewise
@@ -23,6 +24,7 @@ from ggpy.kernels.cpu.simd import (
     maximum,
     rint,
     splat_f32x16,
+    splat_i8x32,
     store,
     store_f32,
     store_i32,
@@ -51,22 +53,36 @@ def quantize_block(x, q, da, ys, n16, half_stride):
 
 
 @device
-def quantize_row(x, row, n_rows, n_blocks, n_filled, q, da, ys, n16):
-    """Quantises row `row` of `n_rows`, n_filled * 32 floats at x, to its place in the chunked layout."""
-    base = (row // CHUNK_ROWS) * (CHUNK_ROWS * n_blocks)
-    t = row % CHUNK_ROWS
-    m = min(CHUNK_ROWS, n_rows - (row - t))
-    for j in range(n_blocks):
+def quantize_blocks(x, first, end, n_filled, base, t, m, q, da, ys, n16):
+    """Quantises blocks first..end of the row at x, n_filled * 32 floats, as row t of the m of a chunk at `base`.
+
+    `base` counts blocks of the chunks before.
+    """
+    for j in range(first, end):
         at = base + j * m + t
-        half = 2 * base + 2 * j * m + t
+        half = 2 * (base + j * m) + t
         if j < n_filled:
             quantize_block(x + j * 128, q + at * 32, da + at * 4, ys + at * 4, n16 + half * 4, m * 4)
         else:
-            store(q + at * 32, trunc_i8(concat(to_i32(splat_f32x16(0.0)), to_i32(splat_f32x16(0.0)))))
+            store(q + at * 32, splat_i8x32(0))
             store_f32(da + at * 4, np.float32(0.0))
             store_f32(ys + at * 4, np.float32(0.0))
             store_i32(n16 + half * 4, np.int32(0))
             store_i32(n16 + (half + m) * 4, np.int32(0))
+
+
+@device
+def quantize_run(x, first, end, row, n_rows, n_blocks, n_filled, q, da, ys, n16):
+    """Quantises blocks first..end of row `row` of `n_rows`, which starts at x, to their place in the chunked layout."""
+    t = row % CHUNK_ROWS
+    m = min(CHUNK_ROWS, n_rows - (row - t))
+    quantize_blocks(x, first, end, n_filled, (row - t) * n_blocks, t, m, q, da, ys, n16)
+
+
+@device
+def quantize_row(x, row, n_rows, n_blocks, n_filled, q, da, ys, n16):
+    """Quantises the whole of row `row`, n_filled * 32 floats at x."""
+    quantize_run(x, 0, n_blocks, row, n_rows, n_blocks, n_filled, q, da, ys, n16)
 
 
 @kernel

@@ -87,19 +87,15 @@ def function(n_args: int, typer: Callable[..., tuple[Any, ...]], emit: Callable[
 
         return result(*wanted), generate
 
-    if n_args == 0:
-        def intrinsic_function(typingctx): return make(())
-    elif n_args == 1:
-        def intrinsic_function(typingctx, a): return make((a,))
-    elif n_args == 2:
-        def intrinsic_function(typingctx, a, c): return make((a, c))
-    elif n_args == 3:
-        def intrinsic_function(typingctx, a, c, d): return make((a, c, d))
-    elif n_args == 4:
-        def intrinsic_function(typingctx, a, c, d, e): return make((a, c, d, e))
-    else:
-        def intrinsic_function(typingctx, a, c, d, e, f): return make((a, c, d, e, f))
-    return intrinsic(intrinsic_function)
+    by_count: list[Callable[..., Any]] = [                  # Numba reads the number of arguments off the function
+        lambda typingctx: make(()),
+        lambda typingctx, a: make((a,)),
+        lambda typingctx, a, c: make((a, c)),
+        lambda typingctx, a, c, d: make((a, c, d)),
+        lambda typingctx, a, c, d, e: make((a, c, d, e)),
+        lambda typingctx, a, c, d, e, f: make((a, c, d, e, f)),
+    ]
+    return intrinsic(by_count[n_args])
 
 
 # -- operators -----------------------------------------------------------------------------------------------------
@@ -128,7 +124,7 @@ def _register_operator(op: Any, int_name: str | None, float_name: str | None) ->
             return None
 
     def emit(b: ir.IRBuilder, sig: Any, a: ir.Value, c: ir.Value) -> ir.Value:
-        return getattr(b, float_name if sig.return_type.is_float else int_name)(a, c)
+        return getattr(b, str(float_name if sig.return_type.is_float else int_name))(a, c)
 
     def vector_vector(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
         return emit(b, sig, *args)
@@ -173,7 +169,8 @@ def _scalar_storer(numba_type: Any, llvm_type: ir.Type) -> Any:
 
 
 load_i8x8, load_i8x16, load_i8x32, load_i8x64 = map(_loader, (i8x8, i8x16, i8x32, i8x64))
-load_i16x16, load_i16x32, load_i32x8, load_i32x16 = map(_loader, (i16x16, i16x32, i32x8, i32x16))
+load_i16x16, load_i16x32 = map(_loader, (i16x16, i16x32))
+load_i32x4, load_i32x8, load_i32x16 = map(_loader, (i32x4, i32x8, i32x16))
 load_f32x8, load_f32x16 = map(_loader, (f32x8, f32x16))
 
 load_i8, load_u8 = _scalar_loader(types.int8, INT[8]), _scalar_loader(types.uint8, INT[8])
@@ -240,7 +237,7 @@ def _splatter(vec: Vec, scalar: Any) -> Any:
     return function(1, lambda a: (vec, scalar), lambda b, s, a: broadcast(b, a, vec.lanes))
 
 
-splat_i8x64, splat_i16x32 = _splatter(i8x64, types.int8), _splatter(i16x32, types.int16)
+splat_i8x32, splat_i8x64, splat_i16x32 = map(_splatter, (i8x32, i8x64, i16x32), (types.int8, types.int8, types.int16))
 splat_i32x16 = _splatter(i32x16, types.int32)
 splat_f32x8, splat_f32x16 = _splatter(f32x8, types.float32), _splatter(f32x16, types.float32)
 
@@ -266,6 +263,7 @@ def constant(vec: Vec, values: Sequence[int] | Sequence[float]) -> Any:
 
 
 lane_index = constant(i32x16, range(16))
+zeros_i32x4 = constant(i32x4, [0] * 4)
 
 
 def shuffle1(result: Vec, picks: Sequence[int]) -> Any:

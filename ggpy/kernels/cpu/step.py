@@ -9,6 +9,7 @@ from ggpy.kernels.cpu.arguments import fields
 STEP = fields(
     "n_tokens "         # rows of this step
     "n_outputs "        # rows whose output is asked for
+    "n_slots "          # n_tokens times the experts each uses
     "n_tiles "
     "tokens "           # address of int32 (n_tokens,): token ids
     "positions "        # address of int32 (n_tokens,)

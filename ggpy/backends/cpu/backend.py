@@ -1,0 +1,142 @@
+"""The CPU backend: one model's weights, KV pool and tape, and the thread team that runs it."""
+
+import logging
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ggpy.backends.base import StepSequence
+from ggpy.backends.cpu.encode import Encoder, Entry, LayerPool
+from ggpy.backends.cpu.memory import Arena, aligned
+from ggpy.backends.cpu.step import RopeMemory, StepMemory
+from ggpy.backends.cpu.weights import WeightStore
+from ggpy.errors import ConfigError
+from ggpy.formats import dequantize
+from ggpy.gguf import GGUFFile, TensorInfo
+from ggpy.graph.lower import lower
+from ggpy.graph.ops import ExpertLinear, Graph, Linear, Op, RowKind
+from ggpy.graph.plan import Plan
+from ggpy.kernels.cpu import library
+from ggpy.kernels.cpu.arguments import CHUNK_ROWS, GROUP_ROWS
+from ggpy.kernels.cpu.attention_memory import attention_partials_bytes, attention_scratch_bytes
+from ggpy.kernels.cpu.packing import packing_of
+from ggpy.kernels.cpu.step import PAGE_TOKENS
+from ggpy.kernels.cpu.team import TAPE_WORDS, Team
+
+logger = logging.getLogger("ggpy")
+
+Compute = Literal["int8", "f32"]
+KVType = Literal["f16", "f32"]
+Repack = Literal["auto", "on", "off"]
+TEAM_KERNELS = ("executor.run", "executor.worker")
+KV_BYTES = {"f16": 2, "f32": 4}
+
+
+class CpuBackend:
+    """Computes steps of one model on the CPU.
+
+    `compute` "int8" multiplies quantised weights with int8 activations; "f32" turns every weight into float32 (the
+    truth path: slow, large, exact). `repack` "off" reads quantised weights where the file has them instead of packing
+    a copy; the bits are the same. `progress` is told of each kernel compiled. Raises ConfigError for values that cannot
+    work and KernelError if a kernel cannot be compiled.
+    """
+
+    def __init__(self, gguf: GGUFFile, graph: Graph, *, n_threads: int, n_pages: int, max_tokens: int = 512,
+                 max_outputs: int | None = None, compute: Compute = "int8", kv_type: KVType = "f16",
+                 repack: Repack = "auto", progress: library.Progress | None = None) -> None:
+        if n_threads < 1 or n_pages < 1 or max_tokens < 1:
+            raise ConfigError(f"n_threads={n_threads}, n_pages={n_pages}, max_tokens={max_tokens}: each must be at "
+                              "least 1")
+        self.n_pages, self.max_tokens = n_pages, max_tokens
+        self.max_outputs = max_tokens if max_outputs is None else max_outputs
+        float32 = compute == "f32"
+        self.plan = lower(graph, wants_int8=lambda tensor: packing_of(tensor.type, float32=float32).int8,
+                          max_tokens=max_tokens, max_outputs=self.max_outputs)
+        self.n_vocab = self.plan.outputs["logits"].row_bytes // 4
+        self.weights = WeightStore(gguf, _matrices(self.plan), float32=float32, mapped=repack == "off")
+        self._arena = Arena(self.plan.arena_bytes)
+        self._logits = self._arena.floats(self.plan.offsets[self.plan.outputs["logits"]], self.max_outputs,
+                                          self.n_vocab)
+        self._embeds = [(op, self._arena.floats(self.plan.offsets[buffer], max_tokens, op.width))
+                        for op, buffer in self.plan.embeds]
+        self._rope = {table: RopeMemory(table, max_tokens) for table in self.plan.rope_tables}
+        self._kv, pools = _kv_pools(self.plan, n_pages, KV_BYTES[kv_type])
+        stride = self._scratch_stride()
+        self._scratch = Arena(stride * n_threads)
+        self._partials = Arena(max((attention_partials_bytes(op, n_threads, n_pages * PAGE_TOKENS)
+                                    for op in self.plan.attentions), default=0))
+        capacity: dict[RowKind, int] = {
+            "tokens": max_tokens, "outputs": self.max_outputs, "slots": max_tokens * self.plan.n_used}
+        self.entries = Encoder(
+            plan=self.plan, arena=self._arena.address, capacity=capacity, weights=self.weights, pools=pools,
+            rope=self._rope, kv_type=kv_type, partials=self._partials.address).encode()
+        self._step = StepMemory(max_tokens, self.max_outputs, self.plan.n_used, self._scratch.address, stride)
+        addresses = library.addresses(self.kernel_names(), progress)
+        self.team = Team(n_threads, addresses)
+        self.weights.load(self.team, addresses)
+        self._tape = _tape(self.entries, addresses)
+        logger.info("cpu: %d tape entries, weights %.0f MB, arena %.0f MB, KV %.0f MB", len(self._tape),
+                    self.weights.arena.size_bytes / 1e6, self.plan.arena_bytes / 1e6, self._kv.size_bytes / 1e6)
+
+    def kernel_names(self) -> list[str]:
+        """Every kernel that this model needs here."""
+        used = {entry.kernel for entry in self.entries} | self.weights.pack_kernels()
+        return sorted(used | set(TEAM_KERNELS))
+
+    def forward(self, sequences: Sequence[StepSequence]) -> npt.NDArray[np.float32]:
+        """Logits of one step; see Backend.forward."""
+        n_tokens, n_outputs = self._step.fill(sequences)
+        for op, rows in self._embeds:
+            index = self._step.positions[:n_tokens] if op.by_position else self._step.tokens[:n_tokens]
+            values = dequantize(op.weight.rows()[index], op.weight.type)
+            np.multiply(values, np.float32(op.scale), out=rows[:n_tokens])
+        for memory in self._rope.values():
+            memory.fill(self._step.positions[:n_tokens])
+        self.team.run(self._tape, self._step.address)
+        return self._logits[:n_outputs]
+
+    def trace(self, sequences: Sequence[StepSequence]) -> list[tuple[Op, str, npt.NDArray[np.int64]]]:
+        """Runs a step and returns (operation, kernel, cycle counts (n_threads, 2) at start and end) of each entry."""
+        self.forward(sequences)
+        cycles = np.zeros((len(self._tape), self.team.n_threads, 2), np.int64)
+        self.team.run(self._tape, self._step.address, cycles)
+        return [(entry.op, entry.kernel, cycles[i]) for i, entry in enumerate(self.entries)]
+
+    def close(self) -> None:
+        """Ends the threads; the backend is of no use afterwards."""
+        self.team.close()
+
+    def _scratch_stride(self) -> int:
+        """Bytes of work memory a thread needs: partial sums of a linear, a packed group, or attention's tiles."""
+        sums = 8 * CHUNK_ROWS * GROUP_ROWS * 4
+        group = max((self.weights.matrix(tensor).packing.group_bytes(tensor.shape[-1])
+                     for tensor in _matrices(self.plan) if self.weights.matrix(tensor).mapped), default=0)
+        attention = max((attention_scratch_bytes(op, self.n_pages * PAGE_TOKENS) for op in self.plan.attentions),
+                        default=0)
+        return aligned(max(sums + group, attention), 4096)
+
+
+def _matrices(plan: Plan) -> list[TensorInfo]:
+    return [task.op.weight for task in plan.tasks if isinstance(task.op, Linear | ExpertLinear)]
+
+
+def _kv_pools(plan: Plan, n_pages: int, item_bytes: int) -> tuple[Arena, dict[int, LayerPool]]:
+    """One arena with the pages of every layer: all K pages of a layer, then all its V pages."""
+    offsets: dict[int, tuple[int, int]] = {}
+    size = 0
+    for op in plan.attentions:
+        k_bytes, v_bytes = (aligned(n_pages * PAGE_TOKENS * op.n_head_kv * dim * item_bytes)
+                            for dim in (op.head_dim_k, op.head_dim_v))
+        offsets[op.layer] = (size, size + k_bytes)
+        size += k_bytes + v_bytes
+    arena = Arena(size)
+    return arena, {layer: LayerPool(arena.address + k, arena.address + v) for layer, (k, v) in offsets.items()}
+
+
+def _tape(entries: Sequence[Entry], addresses: dict[str, int]) -> npt.NDArray[np.int64]:
+    tape = np.zeros((len(entries), TAPE_WORDS), np.int64)
+    for row, entry in zip(tape, entries, strict=True):
+        row[:3] = addresses[entry.kernel], entry.block.ctypes.data, entry.barrier
+    return tape

@@ -1,0 +1,241 @@
+"""From a plan to a tape: which kernel runs each task, and its argument block."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import singledispatchmethod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ggpy.backends.cpu.step import RopeMemory
+from ggpy.backends.cpu.weights import WeightStore
+from ggpy.graph.ops import (
+    Activation,
+    Add,
+    Attention,
+    ExpertLinear,
+    ExpertSum,
+    LayerNorm,
+    Linear,
+    Op,
+    RmsNorm,
+    Rope,
+    RopeTable,
+    Route,
+    RowKind,
+    Scale,
+    Softcap,
+    TakeOutputs,
+)
+from ggpy.graph.plan import Buffer, Int8Buffer, Plan, Quantize, QuantizeSlots, RoutingBuffer, Task
+from ggpy.kernels.cpu import arguments
+from ggpy.kernels.cpu.arguments import argument_block
+from ggpy.kernels.cpu.step import STEP
+
+ROWS = {"tokens": STEP.n_tokens, "outputs": STEP.n_outputs, "slots": STEP.n_slots}
+Parts = list[tuple[str, Any, dict[str, int | float]]]      # kernel, layout of its arguments, their values
+NO_INT8 = {"q": 0, "da": 0, "ys": 0, "n16": 0, "n_blocks": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of a tape before it is bound to addresses; `op` is what it does, for tracing."""
+
+    kernel: str
+    block: npt.NDArray[np.int64]
+    op: Op
+    barrier: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPool:
+    """Addresses of one layer's KV pages."""
+
+    k: int
+    v: int
+
+
+@dataclass(kw_only=True)
+class Encoder:
+    """What the argument blocks point to: the arena, the weights, KV pools and work memory."""
+
+    plan: Plan
+    arena: int
+    capacity: Mapping[RowKind, int]
+    weights: WeightStore
+    pools: Mapping[int, LayerPool]
+    rope: Mapping[RopeTable, RopeMemory]
+    kv_type: str
+    partials: int
+
+    def encode(self) -> list[Entry]:
+        """The tape's entries in order."""
+        return [entry for task in self.plan.tasks for entry in self._entries(task)]
+
+    def _entries(self, task: Task) -> list[Entry]:
+        """The entries of one task: a barrier after each but the last, where the plan decides."""
+        parts: Parts = self._task(task.op, task)
+        return [Entry(name, argument_block(layout, **values), task.op, task.barrier or i + 1 < len(parts))
+                for i, (name, layout, values) in enumerate(parts)]
+
+    def address(self, buffer: Buffer) -> int:
+        return self.arena + self.plan.offsets[buffer]
+
+    def int8(self, buffer: Int8Buffer | None) -> dict[str, int]:
+        """The five int8 fields of a kernel that reads or makes `buffer`."""
+        if buffer is None:
+            return NO_INT8
+        n_blocks = self.capacity[buffer.rows] * buffer.n_blocks
+        q = self.address(buffer)
+        return {"q": q, "da": q + n_blocks * 32, "ys": q + n_blocks * 36, "n16": q + n_blocks * 40,
+                "n_blocks": buffer.n_blocks}
+
+    def _routing(self, buffer: RoutingBuffer | None) -> dict[str, int]:
+        assert buffer is not None
+        base, n_slots = self.address(buffer), self.capacity["slots"]
+        chunks = base + n_slots * 8
+        return {"experts": base, "slot_order": base + n_slots * 4, "chunks": chunks, "n_chunks": chunks + n_slots * 24}
+
+    @singledispatchmethod
+    def _task(self, op: Op, task: Task) -> Parts:
+        raise TypeError(f"no kernel for {type(op).__name__}")
+
+    @_task.register
+    def _(self, op: Quantize, task: Task) -> Parts:
+        assert isinstance(task.out, Int8Buffer)
+        return [("quantize.quantize", arguments.QUANTIZE, {
+            "x": self.address(task.inputs[0]), **self.int8(task.out), "n_filled": op.width // 32,
+            "n_rows": ROWS[op.rows]})]
+
+    @_task.register
+    def _(self, op: RmsNorm, task: Task) -> Parts:
+        part = op.width // op.groups
+        shared = op.weight is None or op.weight.n_elements == part
+        return [("norm.rms", arguments.RMS_NORM, {
+            "x": self.address(task.inputs[0]), "weight": self.weights.vector(op.weight),
+            "weight_stride": 0 if shared else part, "groups": op.groups, "eps": float(op.eps), "width": op.width,
+            "out": self.address(task.out), **self.int8(task.int8_out), "n_rows": ROWS[op.rows]})]
+
+    @_task.register
+    def _(self, op: LayerNorm, task: Task) -> Parts:
+        return [("norm.layer", arguments.LAYER_NORM, {
+            "x": self.address(task.inputs[0]), "weight": self.weights.vector(op.weight),
+            "bias": self.weights.vector(op.bias), "groups": op.groups, "eps": float(op.eps), "width": op.width,
+            "out": self.address(task.out), **self.int8(task.int8_out), "n_rows": ROWS[op.rows]})]
+
+    @_task.register
+    def _(self, op: Linear, task: Task) -> Parts:
+        weight = self.weights.matrix(op.weight)
+        values: dict[str, int | float] = {
+            "weight": weight.address, "n_out": weight.n_out, "out": self.address(task.out),
+            "group_bytes": weight.packing.group_bytes(weight.n_in),
+            "bias": self.weights.vector(op.bias), "n_rows": ROWS[op.rows],
+            "residual": self.address(task.residual) if task.residual is not None else 0}
+        module = weight.packing.module
+        if not weight.packing.int8:
+            return [(f"{module}.linear", arguments.FLOAT_LINEAR,
+                     {**values, "x": self.address(task.inputs[0]), "n_in": weight.n_in})]
+        values |= self.int8(task.int8_in)
+        if weight.mapped:
+            return [(f"{module}.mapped_linear", arguments.MAPPED_LINEAR,
+                     {**values, "n_in": weight.n_in, "row_bytes": weight.row_bytes})]
+        return [(f"{module}.linear", arguments.LINEAR, values)]
+
+    @_task.register
+    def _(self, op: Rope, task: Task) -> Parts:
+        memory = self.rope[op.table]
+        return [(f"rope.{op.pairing}", arguments.ROPE, {
+            "x": self.address(task.inputs[0]), "n_head": op.n_head, "head_dim": op.head_dim,
+            "n_rot": 2 * len(op.table.inv_freq), "cos": int(memory.cos.ctypes.data),
+            "sin": int(memory.sin.ctypes.data), "out": self.address(task.out), "n_rows": ROWS[op.rows]})]
+
+    @_task.register
+    def _(self, op: Attention, task: Task) -> Parts:
+        q, k, v = (self.address(buffer) for buffer in task.inputs)
+        pool = self.pools[op.layer]
+        store: dict[str, int | float] = {
+            "k": k, "v": v, "k_pool": pool.k, "v_pool": pool.v, "n_head_kv": op.n_head_kv,
+            "head_dim_k": op.head_dim_k, "head_dim_v": op.head_dim_v}
+        attend: dict[str, int | float] = {
+            "x": q, "k_pool": pool.k, "v_pool": pool.v, "n_head": op.n_head, "n_head_kv": op.n_head_kv,
+            "head_dim_k": op.head_dim_k, "head_dim_v": op.head_dim_v, "scale": float(op.scale),
+            "window": op.window or 0, "softcap": float(op.softcap or 0.0), "sinks": self.weights.vector(op.sinks),
+            "partials": self.partials, "out": self.address(task.out), **self.int8(task.int8_out)}
+        return [(f"kv_store.store_{self.kv_type}", arguments.KV_STORE, store),
+                (f"attention.attend_{self.kv_type}", arguments.ATTENTION, attend),
+                ("attention.combine", arguments.ATTENTION, attend)]
+
+    @_task.register
+    def _(self, op: Activation, task: Task) -> Parts:
+        x, up = (*(self.address(buffer) for buffer in task.inputs), 0)[:2]
+        return [(f"activation.{op.kind}", arguments.ACTIVATION, {
+            "x": x, "up": up, "width": op.width, "out": self.address(task.out), **self.int8(task.int8_out),
+            "n_rows": ROWS[op.rows]})]
+
+    @_task.register
+    def _(self, op: Add, task: Task) -> Parts:
+        a, b = (self.address(buffer) for buffer in task.inputs)
+        return [("elementwise.add", arguments.ADD, {
+            "a": a, "b": b, "width": op.width, "out": self.address(task.out), "n_rows": ROWS[op.rows]})]
+
+    @_task.register
+    def _(self, op: Scale, task: Task) -> Parts:
+        return [("elementwise.scale", arguments.SCALE, {
+            "x": self.address(task.inputs[0]), "factor": float(op.factor), "width": op.width,
+            "out": self.address(task.out), "n_rows": ROWS[op.rows]})]
+
+    @_task.register
+    def _(self, op: Softcap, task: Task) -> Parts:
+        return [("elementwise.softcap", arguments.SOFTCAP, {
+            "x": self.address(task.inputs[0]), "cap": float(op.cap), "width": op.width,
+            "out": self.address(task.out), "n_rows": ROWS[op.rows]})]
+
+    @_task.register
+    def _(self, op: TakeOutputs, task: Task) -> Parts:
+        return [("elementwise.take_rows", arguments.TAKE_ROWS, {
+            "x": self.address(task.inputs[0]), "width": op.width, "out": self.address(task.out)})]
+
+    @_task.register
+    def _(self, op: Route, task: Task) -> Parts:
+        values: dict[str, int | float] = {
+            "logits": self.address(task.inputs[0]), "n_expert": op.inputs[0].width, "n_used": op.n_used,
+            "normalise": int(op.normalise), "scale": float(op.scale), "bias": self.weights.vector(op.selection_bias),
+            "out": self.address(task.out), **self._routing(task.routing), "n_rows": ROWS[op.rows]}
+        return [(f"experts.route_{op.scoring}", arguments.ROUTE, values), ("experts.arrange", arguments.ROUTE, values)]
+
+    @_task.register
+    def _(self, op: QuantizeSlots, task: Task) -> Parts:
+        assert isinstance(task.out, Int8Buffer)
+        return [("experts.quantize", arguments.EXPERT_QUANTIZE, {
+            "x": self.address(task.inputs[0]), "x_per_slot": int(task.inputs[0].rows == "slots"),
+            "n_used": _n_used(op), **self.int8(task.out), "n_filled": op.width // 32, **self._routing(task.routing),
+            "n_rows": STEP.n_tokens})]
+
+    @_task.register
+    def _(self, op: ExpertLinear, task: Task) -> Parts:
+        weight = self.weights.matrix(op.weight)
+        values: dict[str, int | float] = {
+            "weight": weight.address, "expert_bytes": weight.expert_bytes, "n_out": weight.n_out,
+            "group_bytes": weight.packing.group_bytes(weight.n_in), "n_used": _n_used(op),
+            "out": self.address(task.out), "bias": self.weights.vector(op.bias), **self._routing(task.routing),
+            "n_rows": STEP.n_tokens}
+        if weight.packing.int8:
+            return [(f"{weight.packing.module}.expert_linear", arguments.EXPERT_LINEAR,
+                     {**values, **self.int8(task.int8_in)})]
+        return [(f"{weight.packing.module}.expert_linear", arguments.EXPERT_FLOAT_LINEAR,
+                 {**values, "x": self.address(task.inputs[0]), "x_per_slot": int(task.inputs[0].rows == "slots"),
+                  "n_in": weight.n_in})]
+
+    @_task.register
+    def _(self, op: ExpertSum, task: Task) -> Parts:
+        slots, weights = (self.address(buffer) for buffer in task.inputs)
+        return [("experts.sum", arguments.EXPERT_SUM, {
+            "slots": slots, "weights": weights, "n_used": _n_used(op), "width": op.width,
+            "out": self.address(task.out), "n_rows": ROWS[op.rows]})]
+
+
+def _n_used(op: Op) -> int:
+    route = op.inputs[1]
+    assert isinstance(route, Route)
+    return route.n_used

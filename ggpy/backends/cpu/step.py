@@ -1,0 +1,89 @@
+"""The memory of the step descriptor: filled from the sequences of a step before the tape runs."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ggpy.backends.base import StepSequence
+from ggpy.graph.ops import RopeTable
+from ggpy.kernels.cpu.arguments import argument_block
+from ggpy.kernels.cpu.step import STEP, TILE_ROWS
+
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+
+
+class StepMemory:
+    """Row arrays of a step with room for `max_tokens` rows, and the int64 descriptor that points to them.
+
+    `n_used` is how many experts a token uses.
+    """
+
+    def __init__(self, max_tokens: int, max_outputs: int, n_used: int, scratch_address: int,
+                 scratch_stride: int) -> None:
+        self._n_used = n_used
+        self.tokens: Int32 = np.zeros(max_tokens, np.int32)
+        self.positions: Int32 = np.zeros(max_tokens, np.int32)
+        self.page_tables: Int64 = np.zeros(max_tokens, np.int64)
+        self.output_rows: Int32 = np.zeros(max_outputs, np.int32)
+        self.tiles: Int64 = np.zeros((max_tokens, 4), np.int64)
+        self._held: list[Int32] = []                # page tables that the descriptor points into
+        self.descriptor = argument_block(
+            STEP, n_tokens=0, n_outputs=0, n_slots=0, n_tiles=0, tokens=_address(self.tokens),
+            positions=_address(self.positions), page_tables=_address(self.page_tables),
+            output_rows=_address(self.output_rows), tiles=_address(self.tiles), scratch=scratch_address,
+            scratch_stride=scratch_stride)
+
+    @property
+    def address(self) -> int:
+        return _address(self.descriptor)
+
+    def fill(self, sequences: Sequence[StepSequence]) -> tuple[int, int]:
+        """Lays out the rows of `sequences`, one sequence after the other; returns (n_tokens, n_outputs)."""
+        n_tokens = n_outputs = n_tiles = 0
+        self._held = []
+        for sequence in sequences:
+            n = len(sequence.tokens)
+            rows = slice(n_tokens, n_tokens + n)
+            table = np.ascontiguousarray(sequence.page_table, np.int32)
+            self._held.append(table)
+            self.tokens[rows] = sequence.tokens
+            self.positions[rows] = np.arange(sequence.first_position, sequence.first_position + n)
+            self.page_tables[rows] = _address(table)
+            self.output_rows[n_outputs: n_outputs + sequence.n_outputs] = np.arange(
+                n_tokens + n - sequence.n_outputs, n_tokens + n)
+            for start in range(0, n, TILE_ROWS):
+                self.tiles[n_tiles] = (n_tokens + start, min(TILE_ROWS, n - start),
+                                       sequence.first_position + start, _address(table))
+                n_tiles += 1
+            n_tokens += n
+            n_outputs += sequence.n_outputs
+        self.descriptor[STEP.n_tokens // 8] = n_tokens
+        self.descriptor[STEP.n_outputs // 8] = n_outputs
+        self.descriptor[STEP.n_slots // 8] = n_tokens * self._n_used
+        self.descriptor[STEP.n_tiles // 8] = n_tiles
+        return n_tokens, n_outputs
+
+
+class RopeMemory:
+    """cos and sin of a step's positions for one table: float32 (max_tokens, n_rot / 2) each."""
+
+    def __init__(self, table: RopeTable, max_tokens: int) -> None:
+        self.table = table
+        self.cos = np.zeros((max_tokens, len(table.inv_freq)), np.float32)
+        self.sin = np.zeros_like(self.cos)
+
+    def fill(self, positions: Int32) -> None:
+        n, table = len(positions), self.table
+        angles = positions[:, None] * table.inv_freq
+        magnitude: float | npt.NDArray[np.float64] = table.magnitude
+        if table.temperature:
+            periods = positions[:, None] // table.temperature_period
+            magnitude = magnitude * (1.0 + table.temperature * np.log1p(periods))
+        self.cos[:n] = np.cos(angles) * magnitude
+        self.sin[:n] = np.sin(angles) * magnitude
+
+
+def _address(array: npt.NDArray[np.int32] | npt.NDArray[np.int64]) -> int:
+    return int(array.ctypes.data)

@@ -1,0 +1,125 @@
+"""Weights as the kernels want them: packed from the file's rows into one huge-page arena, or read where they lie."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ggpy.backends.cpu.memory import Arena, aligned
+from ggpy.formats import dequantize
+from ggpy.gguf import GGUFFile, TensorInfo
+from ggpy.kernels.cpu.arguments import PACK, argument_block
+from ggpy.kernels.cpu.expand import expand
+from ggpy.kernels.cpu.packing import EXPANDED, PACKINGS, Packing, packing_of
+from ggpy.kernels.cpu.team import TAPE_WORDS, Team
+
+
+@dataclass(frozen=True, slots=True)
+class PackedWeight:
+    """Where one matrix (or one per expert) lies, and which format's kernels read it.
+
+    `mapped` weights are the file's own rows, `row_bytes` apart; others are packed groups of `packing`.
+    """
+
+    tensor: TensorInfo
+    packing: Packing
+    address: int
+    mapped: bool
+
+    @property
+    def n_out(self) -> int:
+        return self.tensor.shape[-2]
+
+    @property
+    def n_in(self) -> int:
+        return self.tensor.shape[-1]
+
+    @property
+    def expert_bytes(self) -> int:
+        """Distance between the matrices of two experts."""
+        return self.packing.size_bytes(self.n_out, self.n_in)
+
+    @property
+    def row_bytes(self) -> int:
+        return self.tensor.size_bytes // (self.tensor.n_elements // self.n_in)
+
+
+class WeightStore:
+    """The matrices of a model.
+
+    The constructor only decides where everything goes, so that a tape can be encoded; `load` fills the memory.
+    """
+
+    def __init__(self, gguf: GGUFFile, matrices: Iterable[TensorInfo], *, float32: bool, mapped: bool) -> None:
+        self._gguf = gguf
+        self._weights: dict[str, PackedWeight] = {}
+        self._vectors: dict[str, npt.NDArray[np.float32]] = {}
+        offsets: dict[str, int] = {}
+        size = 0
+        for tensor in matrices:
+            if tensor.name in offsets:
+                continue
+            packing = packing_of(tensor.type, float32=float32)
+            in_place = mapped and packing is PACKINGS.get(tensor.type) and packing.int8 and len(tensor.shape) == 2
+            offsets[tensor.name] = size
+            weight = PackedWeight(tensor, packing, 0, in_place)
+            self._weights[tensor.name] = weight
+            if not in_place:
+                size += aligned(weight.expert_bytes * _n_matrices(tensor))
+        self.arena = Arena(size)
+        for name, weight in self._weights.items():
+            address = weight.tensor.data.ctypes.data if weight.mapped else self.arena.address + offsets[name]
+            self._weights[name] = PackedWeight(weight.tensor, weight.packing, int(address), weight.mapped)
+
+    def matrix(self, tensor: TensorInfo) -> PackedWeight:
+        return self._weights[tensor.name]
+
+    def vector(self, tensor: TensorInfo | None) -> int:
+        """Address of a small tensor (norm weight, bias) as float32, 0 for None."""
+        if tensor is None:
+            return 0
+        if tensor.name not in self._vectors:
+            self._vectors[tensor.name] = np.ascontiguousarray(dequantize(tensor.data, tensor.type))
+        return int(self._vectors[tensor.name].ctypes.data)
+
+    def pack_kernels(self) -> set[str]:
+        """Names of the kernels that `load` needs."""
+        return {f"{weight.packing.module}.pack" for weight in self._weights.values()
+                if not weight.mapped and weight.packing is not EXPANDED}
+
+    def load(self, team: Team, addresses: dict[str, int]) -> None:
+        """Packs every matrix, the threads sharing each, and lets go of the file's pages behind it."""
+        for weight in self._weights.values():
+            if weight.mapped:
+                continue
+            if weight.packing is EXPANDED:
+                self._expand(weight)
+            elif weight.packing is PACKINGS.get(weight.tensor.type):
+                self._pack(weight, weight.tensor.data, weight.row_bytes, team, addresses)
+            else:
+                floats = dequantize(weight.tensor.data, weight.tensor.type)
+                self._pack(weight, floats, weight.n_in * 4, team, addresses)
+            self._gguf.advise_dontneed(weight.tensor)
+
+    def _pack(self, weight: PackedWeight, source: npt.NDArray[np.uint8] | npt.NDArray[np.float32], row_bytes: int,
+              team: Team, addresses: dict[str, int]) -> None:
+        blocks = [argument_block(PACK, source=int(source.ctypes.data) + i * weight.n_out * row_bytes,
+                                 packed=weight.address + i * weight.expert_bytes, n_out=weight.n_out,
+                                 n_in=weight.n_in, row_bytes=row_bytes)
+                  for i in range(_n_matrices(weight.tensor))]
+        tape = np.zeros((len(blocks), TAPE_WORDS), np.int64)
+        tape[:, 0] = addresses[f"{weight.packing.module}.pack"]
+        tape[:, 1] = [block.ctypes.data for block in blocks]
+        team.run(tape, 0)
+
+    def _expand(self, weight: PackedWeight) -> None:
+        rows = weight.tensor.rows().reshape(_n_matrices(weight.tensor), weight.n_out, -1)
+        for i, matrix in enumerate(rows):
+            packed = expand(matrix, weight.tensor.type)
+            start = weight.address - self.arena.address + i * weight.expert_bytes
+            self.arena.bytes[start: start + packed.size] = packed.reshape(-1)
+
+
+def _n_matrices(tensor: TensorInfo) -> int:
+    return int(np.prod(tensor.shape[:-2], dtype=np.int64))
