@@ -1,0 +1,66 @@
+"""Sums, scaling, soft capping and the choice of rows: kernels that touch every value once.
+
+Rows lie without gaps, so a matrix is one run of values that the threads share in multiples of a vector.
+"""
+
+from ggpy.kernels.cpu.arguments import ADD, SCALE, SOFTCAP, TAKE_ROWS
+from ggpy.kernels.cpu.exp import tanh
+from ggpy.kernels.cpu.kernel import device, kernel
+from ggpy.kernels.cpu.simd import load_f32, load_first, load_i32, load_i64, splat_f32x16, store_first
+from ggpy.kernels.cpu.step import STEP
+
+LANES = 16
+
+
+@device
+def share(n, ith, nth):
+    """This thread's part of n values: (start, end), start a multiple of LANES."""
+    n_vectors = (n + LANES - 1) // LANES
+    return n_vectors * ith // nth * LANES, min(n, n_vectors * (ith + 1) // nth * LANES)
+
+
+@device
+def n_values(args, fields, step):
+    return load_i64(step + load_i64(args + fields.n_rows)) * load_i64(args + fields.width)
+
+
+@kernel
+def add(args, step, ith, nth):
+    """out = a + b"""
+    a, b, out = load_i64(args + ADD.a), load_i64(args + ADD.b), load_i64(args + ADD.out)
+    start, end = share(n_values(args, ADD, step), ith, nth)
+    for i in range(start, end, LANES):
+        n = end - i
+        store_first(out + 4 * i, n, load_first(a + 4 * i, n) + load_first(b + 4 * i, n))
+
+
+@kernel
+def scale(args, step, ith, nth):
+    """out = x * factor"""
+    x, out = load_i64(args + SCALE.x), load_i64(args + SCALE.out)
+    factor = load_f32(args + SCALE.factor)
+    start, end = share(n_values(args, SCALE, step), ith, nth)
+    for i in range(start, end, LANES):
+        store_first(out + 4 * i, end - i, load_first(x + 4 * i, end - i) * factor)
+
+
+@kernel
+def softcap(args, step, ith, nth):
+    """out = cap * tanh(x / cap)"""
+    x, out = load_i64(args + SOFTCAP.x), load_i64(args + SOFTCAP.out)
+    cap = load_f32(args + SOFTCAP.cap)
+    start, end = share(n_values(args, SOFTCAP, step), ith, nth)
+    for i in range(start, end, LANES):
+        store_first(out + 4 * i, end - i, tanh(load_first(x + 4 * i, end - i) / splat_f32x16(cap)) * cap)
+
+
+@kernel
+def take_rows(args, step, ith, nth):
+    """Row i of out is row output_rows[i] of x; threads share the rows."""
+    n_outputs = load_i64(step + STEP.n_outputs)
+    width = load_i64(args + TAKE_ROWS.width)
+    for row in range(n_outputs * ith // nth, n_outputs * (ith + 1) // nth):
+        x = load_i64(args + TAKE_ROWS.x) + load_i32(load_i64(step + STEP.output_rows) + 4 * row) * width * 4
+        out = load_i64(args + TAKE_ROWS.out) + row * width * 4
+        for i in range(0, width, LANES):
+            store_first(out + 4 * i, width - i, load_first(x + 4 * i, width - i))
