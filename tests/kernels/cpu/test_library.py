@@ -1,0 +1,52 @@
+"""The kernel cache: compile once, load without Numba, distrust damaged files, name what fails."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ggpy.errors import ConfigError, KernelError
+from ggpy.kernels.cpu import library
+from ggpy.kernels.cpu.compile import read_object, write_object
+from ggpy.kernels.cpu.level import LEVELS, available_levels, current_level
+
+
+def test_loading_from_the_cache_needs_no_numba() -> None:
+    """A second process finds the compiled kernel and never imports Numba."""
+    library.addresses(["executor.run"])
+    script = ("import sys; from ggpy.kernels.cpu import library; library.addresses(['executor.run']);"
+              "print('numba' in sys.modules)")
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_damaged_object_counts_as_absent(tmp_path: Path) -> None:
+    """A file cut short or changed is not loaded."""
+    path = tmp_path / "k.o"
+    write_object(path, b"machine code")
+    assert read_object(path) == b"machine code"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert read_object(path) is None
+    assert read_object(tmp_path / "absent.o") is None
+
+
+def test_unknown_kernel_is_an_error_that_names_it() -> None:
+    """Asking for a kernel that no module has says which one."""
+    with pytest.raises(KernelError, match=r"quantize\.nonsense"):
+        library.addresses(["quantize.nonsense"])
+
+
+def test_level_must_be_one_the_machine_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GGPY_CPU picks a level; a wrong one lists those that exist here."""
+    monkeypatch.setenv("GGPY_CPU", "portable")
+    assert current_level().name == "portable"
+    monkeypatch.setenv("GGPY_CPU", "quantum")
+    with pytest.raises(ConfigError, match="portable"):
+        current_level()
+
+
+def test_available_levels_end_with_the_portable_one() -> None:
+    """Whatever the processor, there is a level that asks nothing of it."""
+    assert available_levels()[-1].name == "portable"
+    assert len({(level.machine, level.name) for level in LEVELS}) == len(LEVELS)

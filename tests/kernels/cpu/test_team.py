@@ -1,0 +1,114 @@
+"""The thread team: tapes run in order, threads meet at barriers, idle threads sleep, closing ends them."""
+
+import os
+import threading
+import time
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from ggpy.errors import KernelError
+from ggpy.kernels.cpu import library
+from ggpy.kernels.cpu.arguments import ADD, argument_block
+from ggpy.kernels.cpu.step import STEP
+from ggpy.kernels.cpu.team import Team
+
+N_ROWS, WIDTH = 64, 32
+
+
+@pytest.fixture(scope="module")
+def kernels() -> dict[str, int]:
+    return library.addresses(["executor.run", "executor.worker", "elementwise.add"])
+
+
+class Doubling:
+    """A tape of `n` additions x = x + x, each needing all of the one before."""
+
+    def __init__(self, kernels: dict[str, int], n: int) -> None:
+        self.x = np.ones((N_ROWS, WIDTH), np.float32)
+        address = int(self.x.ctypes.data)
+        self.block = argument_block(ADD, a=address, b=address, width=WIDTH, out=address, n_rows=STEP.n_tokens)
+        self.tape: npt.NDArray[np.int64] = np.array(
+            [[kernels["elementwise.add"], self.block.ctypes.data, 1, 0]] * n, np.int64)
+        self.step = argument_block(STEP, **(dict.fromkeys(STEP._fields, 0) | {"n_tokens": N_ROWS}))
+
+    def run(self, team: Team) -> None:
+        team.run(self.tape, self.step.ctypes.data)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 3, 5])
+def test_every_entry_sees_the_one_before(kernels: dict[str, int], n_threads: int) -> None:
+    """Twenty doublings give 2^20 everywhere, also with more threads than cores, run after run."""
+    with Team(n_threads, kernels) as team:
+        for _ in range(20):
+            doubling = Doubling(kernels, 20)
+            doubling.run(team)
+            assert (doubling.x == 2.0**20).all()
+
+
+def test_empty_tape_returns(kernels: dict[str, int]) -> None:
+    """A tape without entries is no work and no error."""
+    with Team(2, kernels) as team:
+        Doubling(kernels, 0).run(team)
+
+
+def test_two_teams_work_in_one_process(kernels: dict[str, int]) -> None:
+    """Teams share nothing: two of them, driven from two Python threads, each get their own result."""
+    def drive() -> None:
+        with Team(2, kernels) as team:
+            for _ in range(50):
+                doubling = Doubling(kernels, 10)
+                doubling.run(team)
+                results.append(bool((doubling.x == 1024.0).all()))
+
+    results: list[bool] = []
+    threads = [threading.Thread(target=drive) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [True] * 100
+
+
+def test_idle_team_uses_no_processor_and_wakes(kernels: dict[str, int]) -> None:
+    """After its spins a waiting thread sleeps, and still answers the next tape."""
+    with Team(2, kernels) as team:
+        Doubling(kernels, 1).run(team)
+        before = time.process_time()
+        threading.Event().wait(0.6)
+        assert time.process_time() - before < 0.3
+        doubling = Doubling(kernels, 3)
+        doubling.run(team)
+        assert (doubling.x == 8.0).all()
+
+
+def test_trace_gives_cycles_of_every_entry(kernels: dict[str, int]) -> None:
+    """Each thread's start lies before its end, and entries follow one another."""
+    doubling = Doubling(kernels, 4)
+    trace = np.zeros((4, 2, 2), np.int64)
+    with Team(2, kernels) as team:
+        team.run(doubling.tape, doubling.step.ctypes.data, trace)
+    assert (trace[:, :, 0] <= trace[:, :, 1]).all()
+    assert (trace[:-1, :, 1] <= trace[1:, :, 0]).all()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_use_after_fork_is_refused(kernels: dict[str, int]) -> None:
+    """A child process has none of the threads, so its copy of the team says so instead of hanging."""
+    with Team(2, kernels) as team:
+        child = os.fork()
+        if child == 0:
+            try:
+                Doubling(kernels, 1).run(team)
+            except KernelError:
+                os._exit(7)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_closing_twice_is_harmless(kernels: dict[str, int]) -> None:
+    """Closing ends the threads; closing again does nothing."""
+    team = Team(3, kernels)
+    team.close()
+    team.close()
