@@ -1,0 +1,150 @@
+"""The loop that serves requests: schedule, run, sample, emit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ggpy.backends.base import PAGE_TOKENS, Backend
+from ggpy.engine.config import EngineConfig
+from ggpy.engine.kv import PagePool, pages_for
+from ggpy.engine.output import OutputText
+from ggpy.engine.request import Event, FinishReason, Request
+from ggpy.engine.runner import Float32, forward, iterate_logits
+from ggpy.engine.sampling import Sampler
+from ggpy.engine.scheduler import Scheduler
+from ggpy.errors import ConfigError, GgpyError, PromptTooLongError, RequestError
+from ggpy.text import StreamDecoder, Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What turns the logits of a live request into its tokens and text."""
+
+    request: Request
+    sampler: Sampler
+    text: OutputText
+
+
+class EngineCore:
+    """Serves any number of requests on one backend. Not thread-safe; nothing happens but in `step`."""
+
+    def __init__(self, backend: Backend, tokenizer: Tokenizer, config: EngineConfig) -> None:
+        if pages_for(config.n_ctx) > backend.n_pages:
+            raise ConfigError(f"n_ctx={config.n_ctx}: the KV pool has {backend.n_pages} pages of {PAGE_TOKENS} tokens, "
+                              f"expected {pages_for(config.n_ctx)} or more")
+        self.backend = backend
+        self.tokenizer = tokenizer
+        self.config = config
+        self.pool = PagePool(backend.n_pages)
+        self.scheduler = Scheduler(
+            self.pool, max_batch_tokens=min(config.max_batch_tokens, backend.max_tokens),
+            max_running=min(config.max_running, backend.max_outputs))
+        self._live: dict[int, Generation] = {}
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._live)
+
+    def add(self, request: Request) -> None:
+        """Queue a new request.
+
+        Raises PromptTooLongError if its prompt leaves no room for an answer, RequestError for an empty prompt or a
+        token that the model does not have.
+        """
+        self.check_tokens(request.prompt_tokens)
+        if len(request.prompt_tokens) >= self.config.n_ctx:
+            raise PromptTooLongError(
+                f"the prompt has {len(request.prompt_tokens):,} tokens but the context holds {self.config.n_ctx:,}, "
+                "the answer included; shorten it, or load the model with a larger n_ctx (-c)")
+        self._live[request.id] = Generation(
+            request, Sampler(request.params, self.tokenizer.eog_ids),
+            OutputText(StreamDecoder(self.tokenizer), request.params.stop))
+        self.scheduler.add(request)
+
+    def cancel(self, request_id: int) -> bool:
+        """End a request now and free its pages; False if it is not live."""
+        generation = self._live.get(request_id)
+        if generation is None:
+            return False
+        self._finish(generation.request, "cancelled")
+        return True
+
+    def step(self) -> list[Event]:
+        """One forward pass: an event for each request that got a token."""
+        chunks = self.scheduler.schedule()
+        if not chunks:
+            return []
+        logits = iter(forward(self.backend, chunks))
+        events = []
+        for chunk in chunks:
+            chunk.request.num_computed += chunk.length
+            if chunk.n_outputs:
+                events.append(self._advance(self._live[chunk.request.id], next(logits)))
+        return events
+
+    def logits(self, tokens: Sequence[int], n_outputs: int) -> Float32:
+        """Logits (n_outputs, n_vocab) of the last `n_outputs` tokens, on pages that are held only meanwhile.
+
+        Raises PromptTooLongError or RequestError for tokens that cannot be computed, OutOfPagesError if requests
+        hold the pages.
+        """
+        self.check_tokens(tokens)
+        if len(tokens) > self.config.n_ctx:
+            raise PromptTooLongError(f"there are {len(tokens):,} tokens but the context holds {self.config.n_ctx:,}; "
+                                     "take fewer, or load the model with a larger n_ctx (-c)")
+        result = np.empty((n_outputs, self.backend.n_vocab), np.float32)
+        pages = self.pool.allocate(pages_for(len(tokens)))
+        try:
+            n_done = 0
+            for part in iterate_logits(self.backend, tokens, pages, n_outputs):
+                result[n_done : n_done + len(part)] = part
+                n_done += len(part)
+        finally:
+            self.pool.release(pages)
+        return result
+
+    def check_tokens(self, tokens: Sequence[int]) -> None:
+        """Raise RequestError unless there are tokens and the model has all of them."""
+        if not len(tokens):
+            raise RequestError("the prompt has no tokens; expected one at least")
+        for token in (min(tokens), max(tokens)):
+            if not 0 <= token < self.backend.n_vocab:
+                raise RequestError(f"token {token} is not in the vocabulary; expected 0 to {self.backend.n_vocab - 1}")
+
+    def _advance(self, generation: Generation, logits: Float32) -> Event:
+        """Sample a request's next token; ends the request if that is the last."""
+        request, text = generation.request, generation.text
+        try:
+            # a model may have more rows than its tokenizer has tokens
+            token = generation.sampler.sample(logits[: self.tokenizer.n_vocab], request.tokens)
+        except GgpyError as error:      # one request's trouble is not the others'
+            request.error = error
+            self._finish(request, "error")
+            return Event(request.id, (), text.finish(), "error")
+        request.tokens.append(token)
+        if request.first_token_s is None:
+            request.first_token_s = time.perf_counter()
+        is_end = token in self.tokenizer.eog_ids
+        new_text = "" if is_end else text.push(token)
+        reason = self._finish_reason(request, is_end=is_end or text.stopped)
+        if reason is not None:
+            if not text.stopped:
+                new_text += text.finish()
+            self._finish(request, reason)
+        return Event(request.id, (token,), new_text, reason)
+
+    def _finish_reason(self, request: Request, *, is_end: bool) -> FinishReason | None:
+        if is_end:
+            return "stop"
+        is_full = len(request.tokens) >= self.config.n_ctx or request.num_generated == request.params.max_tokens
+        return "length" if is_full else None
+
+    def _finish(self, request: Request, reason: FinishReason) -> None:
+        self.scheduler.remove(request)
+        request.finish_reason = reason
+        request.finished_s = time.perf_counter()
+        del self._live[request.id]

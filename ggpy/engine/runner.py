@@ -1,0 +1,45 @@
+"""Turns what the scheduler picked into a step of the backend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ggpy.backends.base import Backend, StepSequence
+from ggpy.engine.kv import Pages
+from ggpy.engine.scheduler import Chunk
+
+Float32 = NDArray[np.float32]
+
+
+def forward(backend: Backend, chunks: Sequence[Chunk]) -> Float32:
+    """Compute `chunks`: logits (chunks with an output, n_vocab) in their order, valid until the next call."""
+    return backend.forward([step_sequence(chunk) for chunk in chunks])
+
+
+def step_sequence(chunk: Chunk) -> StepSequence:
+    request = chunk.request
+    first = request.num_computed
+    return StepSequence(tokens=request.tokens[first : first + chunk.length], first_position=first,
+                        page_table=request.page_table, n_outputs=chunk.n_outputs)
+
+
+def iterate_logits(backend: Backend, tokens: Sequence[int], pages: Pages, n_outputs: int) -> Iterator[Float32]:
+    """Logits of the last `n_outputs` of `tokens`, in parts (n, n_vocab) that are valid until the next one.
+
+    `pages` hold the keys and values of all `tokens` meanwhile.
+    """
+    first_output = len(tokens) - n_outputs
+    start = 0
+    while start < len(tokens):
+        # rows without output come in steps of their own: they are not bound by max_outputs
+        is_silent = start < first_output
+        stop = min(first_output, start + backend.max_tokens) if is_silent else min(
+            len(tokens), start + backend.max_tokens, start + backend.max_outputs)
+        logits = backend.forward([StepSequence(tokens=tokens[start:stop], first_position=start, page_table=pages,
+                                               n_outputs=0 if is_silent else stop - start)])
+        if not is_silent:
+            yield logits
+        start = stop

@@ -1,0 +1,117 @@
+"""Which tokens the next forward pass computes."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from ggpy.engine.kv import PagePool, pages_for
+from ggpy.engine.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The next `length` pending tokens of a request."""
+
+    request: Request
+    length: int
+    n_outputs: int          # 1 if these are all that is pending, so that a token can be sampled; else 0
+
+
+def rank(request: Request) -> tuple[bool, int]:
+    """Order of service: those that generate before those that read, the oldest first."""
+    return request.num_pending > 1, request.id
+
+
+class Scheduler:
+    """Decides what runs and who holds pages. `waiting` requests hold none; `running` ones hold all that they need.
+
+    Every request must fit the pool when it is alone; `EngineCore` checks it.
+    """
+
+    def __init__(self, pool: PagePool, *, max_batch_tokens: int, max_running: int) -> None:
+        self.pool = pool
+        self.max_batch_tokens = max_batch_tokens
+        self.max_running = min(max_running, max_batch_tokens)       # so that all that generate fit in a step
+        self.waiting: deque[Request] = deque()
+        self.running: list[Request] = []
+
+    def add(self, request: Request) -> None:
+        request.state = "waiting"
+        self.waiting.append(request)
+
+    def schedule(self) -> list[Chunk]:
+        """Pick the tokens of the next forward pass; reading a prompt and generating are both pending tokens."""
+        budget, batch = self.max_batch_tokens, []
+        num_running = len(self.running)
+        self.running.sort(key=rank)
+
+        for request in self.running:        # preemption shortens the list behind the request that needs pages
+            length = min(request.num_pending, budget)
+            if length and self._reserve_pages(request):
+                batch.append(Chunk(request, length, int(length == request.num_pending)))
+                budget -= length
+
+        if len(self.running) < num_running:         # memory is short: admit nobody this step
+            return batch
+
+        while self.waiting and budget and len(self.running) < self.max_running and self._admit():
+            request = self.running[-1]
+            length = min(request.num_pending, budget)
+            batch.append(Chunk(request, length, int(length == request.num_pending)))
+            budget -= length
+        return batch
+
+    def remove(self, request: Request) -> None:
+        """Forget a request, whatever its state, and free its pages."""
+        if request.state == "running":
+            self.running.remove(request)
+            self._release_pages(request)
+        elif request.state == "waiting":
+            self.waiting.remove(request)
+        request.state = "finished"
+
+    def _admit(self) -> bool:
+        """Let the first waiting request run if there are pages for all of its tokens."""
+        request = self.waiting[0]
+        if not self._fits(request):
+            return False
+        self._extend(request)
+        self.running.append(self.waiting.popleft())
+        request.state = "running"
+        return True
+
+    def _reserve_pages(self, request: Request) -> bool:
+        """Give `request` pages for all its tokens, preempting from the back; False if it had to go itself."""
+        while not self._fits(request):
+            victim = self.running.pop()
+            self._preempt(victim)
+            if victim is request:
+                return False
+        self._extend(request)
+        return True
+
+    def _preempt(self, request: Request) -> None:
+        """Take the pages of a request that no longer runs; it resumes by computing its tokens again."""
+        self._release_pages(request)
+        request.state = "waiting"
+        self.waiting.appendleft(request)
+
+    def _num_missing(self, request: Request) -> int:
+        return pages_for(len(request.tokens)) - len(request.page_table)
+
+    def _fits(self, request: Request) -> bool:
+        return self._num_missing(request) <= self.pool.n_free
+
+    def _extend(self, request: Request) -> None:
+        missing = self._num_missing(request)
+        if missing > 0:
+            after = int(request.page_table[-1]) if len(request.page_table) else None
+            request.page_table = np.concatenate([request.page_table, self.pool.allocate(missing, after)])
+
+    def _release_pages(self, request: Request) -> None:
+        self.pool.release(request.page_table)
+        request.page_table = np.empty(0, np.int32)
+        request.num_computed = 0

@@ -1,0 +1,105 @@
+"""A backend and a tokenizer without a model, so that the engine's own behaviour shows."""
+
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import cast
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ggpy.backends.base import PAGE_TOKENS, StepSequence
+from ggpy.engine.config import EngineConfig
+from ggpy.engine.core import EngineCore
+from ggpy.engine.request import Event, Request
+from ggpy.text import Tokenizer
+
+N_VOCAB = 61
+END = 60            # the token that ends an answer
+
+
+def hashed_logits(prefix: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Logits (N_VOCAB,) that depend on every token of `prefix`."""
+    return np.random.default_rng(zlib.crc32(prefix.tobytes())).normal(0, 3, N_VOCAB).astype(np.float32)
+
+
+class HashBackend:
+    """Keeps tokens where a real backend keeps keys and values; logits are a hash of the prefix read through the pages.
+
+    So a page that two sequences write to, or that is read before it is computed, changes somebody's tokens.
+    """
+
+    def __init__(self, n_pages: int, max_tokens: int = 16, max_outputs: int = 4) -> None:
+        self.n_vocab, self.n_pages, self.max_tokens, self.max_outputs = N_VOCAB, n_pages, max_tokens, max_outputs
+        self.pages = np.full((n_pages, PAGE_TOKENS), -1, np.int64)
+        self.steps: list[list[StepSequence]] = []
+
+    def forward(self, sequences: Sequence[StepSequence]) -> NDArray[np.float32]:
+        assert 0 < sum(len(s.tokens) for s in sequences) <= self.max_tokens
+        assert sum(s.n_outputs for s in sequences) <= self.max_outputs
+        self.steps.append(list(sequences))
+        for s in sequences:
+            for i, token in enumerate(s.tokens):
+                page, slot = divmod(s.first_position + i, PAGE_TOKENS)
+                self.pages[s.page_table[page], slot] = token
+        rows = [hashed_logits(self.pages[s.page_table].ravel()[: s.first_position + len(s.tokens) - i])
+                for s in sequences for i in reversed(range(s.n_outputs))]
+        return np.array(rows, np.float32).reshape(-1, N_VOCAB)
+
+    def close(self) -> None:
+        pass
+
+
+class LetterTokenizer:
+    """Token i is the letter chr(65 + i); END is a control token without text."""
+
+    n_vocab = N_VOCAB
+    eog_ids = frozenset({END})
+
+    def token_bytes(self, token_id: int, special: bool = True) -> bytes:
+        return b"" if token_id == END else chr(65 + token_id).encode()
+
+
+class Driver:
+    """An engine on a HashBackend, and the events of every request."""
+
+    def __init__(self, n_pages: int = 8, n_ctx: int = 128, max_batch_tokens: int = 16, max_running: int = 4) -> None:
+        self.backend = HashBackend(n_pages, max_tokens=max_batch_tokens, max_outputs=max_running)
+        config = EngineConfig(n_ctx=n_ctx, max_batch_tokens=max_batch_tokens, max_running=max_running)
+        self.core = EngineCore(self.backend, cast(Tokenizer, LetterTokenizer()), config)
+        self.events: dict[int, list[Event]] = {}
+
+    def step(self) -> list[Event]:
+        """One step, after which every page is either free or held, and held pages are those of running requests."""
+        events = self.core.step()
+        for event in events:
+            self.events.setdefault(event.request_id, []).append(event)
+        pool, running = self.core.pool, self.core.scheduler.running
+        assert pool.n_free + pool.n_held == pool.n_pages
+        held = [int(page) for request in running for page in request.page_table]
+        assert len(set(held)) == len(held) == pool.n_held
+        return events
+
+    def run(self, *requests: Request) -> None:
+        """Add `requests` and step until nothing is left to do."""
+        for request in requests:
+            self.core.add(request)
+        for _ in self.steps_left():
+            pass
+
+    def steps_left(self, limit: int = 20_000) -> Iterator[list[Event]]:
+        """Steps until the engine has no work; fails where it makes no progress."""
+        for _ in range(limit):
+            if not self.core.has_work:
+                return
+            yield self.step()
+        pytest.fail(f"still at work after {limit} steps")
+
+    def text(self, request: Request) -> str:
+        return "".join(event.text for event in self.events.get(request.id, []))
+
+
+@pytest.fixture(scope="session")
+def make_driver() -> Callable[..., Driver]:
+    """Builds an engine on a fake backend: n_pages, n_ctx, max_batch_tokens, max_running."""
+    return Driver

@@ -1,0 +1,248 @@
+"""The engine's loop: what runs in a step, and what becomes of a request."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ggpy.engine.config import SamplingParams
+from ggpy.engine.request import Request
+from ggpy.errors import ConfigError, OutOfPagesError, PromptTooLongError, RequestError
+
+MakeDriver = Callable[..., Any]     # the Driver of conftest.py
+N_VOCAB, END = 61, 60
+
+
+def request(prompt: list[int] | range, **params: Any) -> Request:
+    """Greedy and without an end of its own, unless `params` say otherwise."""
+    return Request(list(prompt), SamplingParams(**{"temperature": 0, "ignore_eos": True, "max_tokens": 4, **params}))
+
+
+def expected_tokens(make_driver: MakeDriver, r: Request) -> list[int]:
+    """What the same request generates alone."""
+    alone = Request(list(r.prompt_tokens), r.params)
+    make_driver().run(alone)
+    return alone.output_tokens
+
+
+def step_shape(driver: Any) -> list[tuple[int, int, int]]:
+    """The sequences of the last step: first position, tokens, outputs."""
+    return [(s.first_position, len(s.tokens), s.n_outputs) for s in driver.backend.steps[-1]]
+
+
+def test_a_prompt_is_read_in_chunks_then_tokens_follow_one_by_one(make_driver: MakeDriver) -> None:
+    """20 tokens with 16 a step: 16, then 4 with an output, then one at a time."""
+    driver = make_driver()
+    driver.core.add(request(range(20)))
+    shapes = []
+    for _ in driver.steps_left():
+        shapes += step_shape(driver)
+    assert shapes == [(0, 16, 0), (16, 4, 1), (20, 1, 1), (21, 1, 1), (22, 1, 1)]
+
+
+def test_prompts_share_what_generating_requests_leave(make_driver: MakeDriver) -> None:
+    """A long prompt never stalls a request that generates."""
+    driver = make_driver()
+    driver.core.add(request(range(3), max_tokens=9))
+    driver.step()
+    driver.core.add(request(range(40)))
+    driver.core.add(request(range(40)))
+    driver.step()
+    assert step_shape(driver) == [(3, 1, 1), (0, 15, 0)]
+    for _ in range(2):
+        driver.step()
+    assert step_shape(driver) == [(5, 1, 1), (30, 10, 1), (0, 5, 0)]
+
+
+def test_events_carry_tokens_and_text(make_driver: MakeDriver) -> None:
+    """One event a token, the reason in the last."""
+    driver = make_driver()
+    r = request(range(5), max_tokens=3)
+    driver.run(r)
+    events = driver.events[r.id]
+    assert [token for event in events for token in event.tokens] == r.output_tokens
+    assert [event.finish_reason for event in events] == [None, None, "length"]
+    assert driver.text(r) == "".join(chr(65 + token) for token in r.output_tokens)
+
+
+def test_the_end_token_ends_the_answer_and_has_no_text(make_driver: MakeDriver) -> None:
+    """It is counted among the tokens."""
+    driver = make_driver(n_ctx=256)
+    r = request([3], ignore_eos=False, max_tokens=None, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=1)
+    driver.run(r)
+    assert r.finish_reason == "stop"
+    assert r.output_tokens[-1] == END
+    assert len(driver.text(r)) == len(r.output_tokens) - 1
+
+
+def test_a_stop_string_ends_the_answer_before_it(make_driver: MakeDriver) -> None:
+    """Here it lies across the third and fourth token."""
+    free = request(range(5), max_tokens=6)
+    driver = make_driver()
+    driver.run(free)
+    text = driver.text(free)
+    r = request(range(5), max_tokens=6, stop=(text[2:4],))
+    driver.run(r)
+    assert driver.text(r) == text[:2]
+    assert (r.finish_reason, r.num_generated) == ("stop", 4)
+
+
+def test_an_answer_ends_where_the_context_does(make_driver: MakeDriver) -> None:
+    """Prompt and answer together fill it."""
+    driver = make_driver(n_ctx=64)
+    r = request(range(60), max_tokens=None)
+    driver.run(r)
+    assert (r.finish_reason, len(r.tokens)) == ("length", 64)
+
+
+def test_a_prompt_that_cannot_fit_is_refused_with_both_sizes(make_driver: MakeDriver) -> None:
+    """Nothing is queued."""
+    driver = make_driver(n_ctx=64)
+    with pytest.raises(PromptTooLongError, match=r"the prompt has 64 tokens but the context holds 64"):
+        driver.core.add(request([1] * 64))
+    assert not driver.core.has_work
+
+
+@pytest.mark.parametrize(("prompt", "message"), [
+    ([], "the prompt has no tokens"),
+    ([1, N_VOCAB], "token 61 is not in the vocabulary; expected 0 to 60"),
+    ([1, -1], "token -1"),
+])
+def test_a_prompt_that_the_model_cannot_read_is_refused(
+    make_driver: MakeDriver, prompt: list[int], message: str
+) -> None:
+    """Before it is queued."""
+    with pytest.raises(RequestError, match=message):
+        make_driver().core.add(request(prompt))
+
+
+def test_a_context_larger_than_the_pool_is_refused(make_driver: MakeDriver) -> None:
+    """A request that fills its context must fit the pool when it is alone."""
+    with pytest.raises(ConfigError, match=r"n_ctx=65: the KV pool has 2 pages of 32 tokens, expected 3 or more"):
+        make_driver(n_pages=2, n_ctx=65)
+
+
+def test_a_request_waits_until_there_are_pages_for_its_prompt(make_driver: MakeDriver) -> None:
+    """With 4 pages, a prompt of 3 leaves no room for one of 2."""
+    driver = make_driver(n_pages=4)
+    first, second = request([1] * 90, max_tokens=2), request([2] * 60, max_tokens=2)
+    driver.core.add(first)
+    driver.core.add(second)
+    driver.step()
+    assert (first.state, second.state) == ("running", "waiting")
+    for _ in driver.steps_left():
+        pass
+    assert (first.finish_reason, second.finish_reason) == ("length", "length")
+
+
+def test_the_youngest_gives_way_when_pages_run_out_and_resumes(make_driver: MakeDriver) -> None:
+    """Two answers grow beyond what the pool holds; both come out as if alone."""
+    driver = make_driver(n_pages=4)
+    first, second = request([1] * 60, max_tokens=30), request([2] * 60, max_tokens=30)
+    driver.core.add(first)
+    driver.core.add(second)
+    states = set()
+    for _ in driver.steps_left():
+        states.add((first.state, second.state))
+    assert ("running", "waiting") in states
+    assert ("waiting", "running") not in states
+    for r in (first, second):
+        assert r.output_tokens == expected_tokens(make_driver, r)
+        assert len(driver.events[r.id]) == 30       # nothing is emitted twice
+
+
+def test_cancelling_frees_pages_at_once(make_driver: MakeDriver) -> None:
+    """In every state; a second time it does nothing."""
+    driver = make_driver(n_pages=4)
+    running, waiting = request([1] * 90), request([2] * 90)
+    driver.core.add(running)
+    driver.core.add(waiting)
+    driver.step()
+    assert driver.core.cancel(running.id)
+    assert driver.core.pool.n_free == 4
+    assert driver.core.cancel(waiting.id)
+    assert (running.finish_reason, waiting.finish_reason) == ("cancelled", "cancelled")
+    assert not driver.core.cancel(running.id)
+    assert driver.step() == []
+
+
+def test_one_requests_error_is_not_the_others(make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request whose logits are no numbers ends; the rest of its step goes on."""
+    driver = make_driver()
+    bad, good = request([1, 2, 3]), request([4, 5, 6])
+    forward = driver.backend.forward
+
+    def broken(sequences: Any) -> Any:
+        logits = forward(sequences)
+        logits[[s.first_position == 0 and s.tokens[0] == 1 for s in sequences]] = np.nan
+        return logits
+
+    monkeypatch.setattr(driver.backend, "forward", broken)
+    driver.run(bad, good)
+    assert (bad.finish_reason, good.finish_reason) == ("error", "length")
+    assert "expected a finite number" in str(bad.error)
+    assert good.output_tokens == expected_tokens(make_driver, good)
+
+
+@pytest.mark.parametrize("n_outputs", [0, 1, 5, 30])
+def test_logits_of_a_sequence_come_in_steps_that_the_backend_allows(make_driver: MakeDriver, n_outputs: int) -> None:
+    """Rows without an output are not bound by max_outputs; the pages are free afterwards."""
+    driver = make_driver(max_batch_tokens=16, max_running=4)
+    tokens = list(range(30))
+    logits = driver.core.logits(tokens, n_outputs)
+    every = make_driver(max_batch_tokens=64, max_running=64).core.logits(tokens, 30)
+    assert logits.shape == (n_outputs, N_VOCAB)
+    assert np.array_equal(logits, every[30 - n_outputs:])
+    assert driver.core.pool.n_free == 8
+
+
+def test_logits_do_not_take_pages_from_requests(make_driver: MakeDriver) -> None:
+    """They fail instead."""
+    driver = make_driver(n_pages=4)
+    driver.core.add(request([1] * 90))
+    driver.step()
+    with pytest.raises(OutOfPagesError, match="2 KV pages are needed but 1 of 4"):
+        driver.core.logits([1] * 40, 1)
+
+
+requests = st.builds(
+    lambda n, token, params: request([token] * n, **params),
+    st.integers(1, 100), st.integers(0, 5),
+    st.fixed_dictionaries({
+        "max_tokens": st.integers(1, 60), "temperature": st.sampled_from([0, 1.0]), "seed": st.integers(0, 3),
+        "ignore_eos": st.booleans(), "stop": st.sampled_from([(), ("A",), ("BC", "D")]),
+    }))
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.tuples(st.integers(0, 30), requests, st.integers(0, 60)), max_size=8), st.integers(4, 9),
+       st.integers(1, 40), st.integers(1, 5))
+def test_any_workload_ends_as_if_each_request_were_alone(
+    make_driver: MakeDriver, workload: list[tuple[int, Request, int]], n_pages: int, max_batch_tokens: int,
+    max_running: int,
+) -> None:
+    """Requests arrive at random steps, some are cancelled; the driver checks pages and the backend the budget."""
+    driver = make_driver(n_pages=n_pages, max_batch_tokens=max_batch_tokens, max_running=max_running)
+    # drawn examples are shared between runs, so each run makes requests of its own
+    todo = [(start, Request(list(r.prompt_tokens), r.params), start + stay) for start, r, stay in workload]
+    cancelled = set()
+    for time in range(100_000):
+        for start, r, leave in todo:
+            if time == start:
+                driver.core.add(r)
+            if time == leave and leave % 3 == 0 and driver.core.cancel(r.id):
+                cancelled.add(r.id)
+        driver.step()
+        if not driver.core.has_work and time > 100:
+            break
+    assert driver.core.pool.n_free == n_pages
+    for _, r, _ in todo:
+        alone = expected_tokens(make_driver, r)
+        if r.id in cancelled:
+            assert r.finish_reason == "cancelled"
+            assert r.output_tokens == alone[: r.num_generated]
+        else:
+            assert r.output_tokens == alone

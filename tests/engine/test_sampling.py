@@ -1,0 +1,143 @@
+"""How a token is chosen from logits."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from ggpy.engine.config import SamplingParams
+from ggpy.engine.sampling import Sampler, top_k_ids
+from ggpy.errors import ConfigError, GgpyError
+
+ALL: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 7}      # nothing is cut off
+
+
+def log(*probabilities: float) -> NDArray[np.float32]:
+    """Logits with these probabilities."""
+    return np.log(np.array(probabilities, np.float32))
+
+
+def drawn(logits: NDArray[np.float32], n: int = 300, tokens: tuple[int, ...] = (), **params: Any) -> set[int]:
+    """All tokens that come up in `n` draws."""
+    sampler = Sampler(SamplingParams(**{**ALL, **params}))
+    return {sampler.sample(logits, tokens) for _ in range(n)}
+
+
+def test_random_numbers_are_those_of_the_c_plus_plus_standard() -> None:
+    """std::mt19937(5489) starts with 3499211612, 581869302; a draw is (a + b * 2^32) / 2^64."""
+    draw = Sampler(SamplingParams(seed=5489))._draw()
+    assert draw == (3499211612 + 581869302 * 2**32) / 2**64
+
+
+def test_a_draw_takes_the_first_candidate_whose_running_sum_reaches_it() -> None:
+    """Candidates stand in order of probability: 0.5 (token 1), 0.3 (token 2), 0.2 (token 0)."""
+    sampler, numbers = Sampler(SamplingParams(**ALL)), Sampler(SamplingParams(**ALL))
+    for _ in range(200):
+        number = numbers._draw()
+        expected = 1 if number <= 0.5 else 2 if number <= 0.8 else 0
+        assert sampler.sample(log(0.2, 0.5, 0.3), []) == expected
+
+
+def test_a_single_candidate_still_takes_a_draw() -> None:
+    """So the next token does not depend on how sure the model was of this one."""
+    once, twice = Sampler(SamplingParams(**ALL)), Sampler(SamplingParams(**ALL))
+    once._draw()
+    twice.sample(np.array([0, -np.inf], np.float32), [])
+    assert once._draw() == twice._draw()
+
+
+def test_the_same_seed_gives_the_same_tokens() -> None:
+    """And another seed other ones."""
+    logits = np.zeros(1000, np.float32)
+
+    def tokens(seed: int | None) -> list[int]:
+        sampler = Sampler(SamplingParams(**{**ALL, "seed": seed}))
+        return [sampler.sample(logits, []) for _ in range(5)]
+
+    assert tokens(1) == tokens(1) != tokens(2)
+    assert tokens(None) != tokens(None)
+
+
+def test_temperature_0_takes_the_best() -> None:
+    """The lower id of two that are equal."""
+    sampler = Sampler(SamplingParams(temperature=0))
+    assert sampler.sample(np.array([1, 5, 5, 2], np.float32), []) == 1
+
+
+@pytest.mark.parametrize(("params", "expected"), [
+    ({}, {0, 1, 2, 3}),
+    ({"top_k": 2}, {0, 1}),
+    ({"top_k": 9}, {0, 1, 2, 3}),
+    ({"top_p": 0.3}, {0}),
+    ({"top_p": 0.65}, {0, 1}),                  # 0.4 is too little, 0.4 + 0.3 enough
+    ({"top_p": 0.65, "top_k": 2}, {0, 1}),      # of what top_k left: 0.57 is too little
+    ({"top_p": 0.55, "top_k": 2}, {0}),
+    ({"min_p": 0.6}, {0, 1}),                   # at least 0.24
+    ({"min_p": 0.3, "top_p": 0.8}, {0, 1, 2}),  # min_p does not shrink the mass that top_p counts
+    ({"temperature": 1e-3}, {0}),
+])
+def test_which_tokens_can_come_up(params: dict[str, Any], expected: set[int]) -> None:
+    """Of four with probabilities 0.4, 0.3, 0.2 and 0.1."""
+    assert drawn(log(0.4, 0.3, 0.2, 0.1), **params) == expected
+
+
+def test_temperature_comes_after_the_cuts() -> None:
+    """A high temperature does not let in what min_p has cut off, as in llama.cpp's order of samplers."""
+    assert drawn(log(0.6, 0.3, 0.1), min_p=0.4, temperature=100.0) == {0, 1}
+
+
+@pytest.mark.parametrize(("params", "expected"), [
+    ({"repeat_penalty": 2.0}, [1.0, -4.0, 0.5, -1.0]),
+    ({"presence_penalty": 0.5}, [1.5, -2.5, 0.5, -1.0]),
+    ({"frequency_penalty": 0.5}, [1.0, -2.5, 0.5, -1.0]),
+    ({"repeat_penalty": 2.0, "repeat_last_n": 1}, [1.0, -2.0, 0.5, -1.0]),
+    ({"repeat_penalty": 2.0, "repeat_last_n": 0}, [2.0, -2.0, 0.5, -1.0]),
+    ({"repeat_penalty": 2.0, "repeat_last_n": None}, [1.0, -4.0, 0.5, -1.0]),
+])
+def test_penalties(params: dict[str, Any], expected: list[float]) -> None:
+    """Of logits 2, -2, 0.5, -1 after the tokens 0, 1, 0; the backend's own logits stay as they are."""
+    logits = np.array([2, -2, 0.5, -1], np.float32)
+    adjusted = Sampler(SamplingParams(**params))._adjusted(logits, [0, 1, 0])
+    assert adjusted.tolist() == expected
+    assert logits.tolist() == [2, -2, 0.5, -1]
+
+
+def test_ignore_eos_never_ends_the_answer() -> None:
+    """However probable the end is."""
+    sampler = Sampler(SamplingParams(temperature=0, ignore_eos=True), eog_ids=[1])
+    assert sampler.sample(np.array([0, 9, 1], np.float32), []) == 2
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_logits_that_are_no_numbers_are_an_error(value: float) -> None:
+    """They would end in an arbitrary token."""
+    with pytest.raises(GgpyError, match="expected a finite number"):
+        Sampler(SamplingParams()).sample(np.array([0, value, 1], np.float32), [])
+
+
+@given(st.integers(1, 400), st.integers(1, 3000), st.integers(0, 99), st.sampled_from([2, 50, 10**6]))
+def test_top_k_is_the_head_of_a_stable_sort(k: int, n: int, seed: int, levels: int) -> None:
+    """With many equal logits or few, more than a group for each of the k or fewer."""
+    logits = np.random.default_rng(seed).integers(0, levels, n + k).astype(np.float32)
+    assert top_k_ids(logits, k).tolist() == np.argsort(-logits, kind="stable")[:k].tolist()
+
+
+@pytest.mark.parametrize(("params", "message"), [
+    ({"temperature": -1}, "temperature=-1: expected a number of at least 0"),
+    ({"temperature": math.nan}, "temperature=nan"),
+    ({"top_k": -1}, "top_k=-1"),
+    ({"top_p": 1.5}, "top_p=1.5: expected a number from 0 to 1"),
+    ({"seed": 2**32}, "seed=4294967296"),
+    ({"max_tokens": 0}, "max_tokens=0: expected a number of at least 1"),
+    ({"repeat_penalty": 0}, "repeat_penalty=0"),
+    ({"stop": "abc"}, "expected a tuple of strings"),
+    ({"stop": ("a", "")}, "expected strings that are not empty"),
+])
+def test_parameters_that_cannot_work_are_refused(params: dict[str, Any], message: str) -> None:
+    """The message names the parameter, its value and what is expected."""
+    with pytest.raises(ConfigError, match=message):
+        SamplingParams(**params)
