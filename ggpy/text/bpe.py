@@ -13,6 +13,7 @@ from ggpy.text.vocab import SPACE_MARK, Vocab
 
 _KEY = md.PREFIX + "merges"
 _PRIVATE_USE = "\ue000"     # stands in for a surrogate while words are cut: neither letter, number nor space
+_SURROGATE = re.compile("([\ud800-\udfff])")
 
 
 class BytePairModel:
@@ -58,14 +59,20 @@ class BytePairModel:
 
     def _encode_surrogates(self, text: str) -> list[int]:
         """Surrogates cannot enter the library as text, but their bytes can, once the words are cut."""
-        cut_text = "".join(_PRIVATE_USE if "\ud800" <= char <= "\udfff" else char for char in text)
         if not self._pre.byte_level:
-            return self.encode(cut_text.replace(_PRIVATE_USE, utf8.REPLACEMENT))
+            return [i for part in _SURROGATE.split(text) for i in self._encode_or_spell(part)]
+        cut_text = _SURROGATE.sub(_PRIVATE_USE, text)
         words = [text[start:end] for _, (start, end) in self._cut.pre_tokenize_str(cut_text)]
         return [
             token.id for word in words
             for token in self._model.tokenize(to_alphabet(word.encode("utf-8", "surrogatepass")))
         ]
+
+    def _encode_or_spell(self, part: str) -> list[int]:
+        if not _SURROGATE.fullmatch(part):
+            return self.encode(part)
+        spelled = (f"<0x{byte:02X}>" for byte in part.encode("utf-8", "surrogatepass"))
+        return [self._ids[token] for token in spelled if token in self._ids]
 
 
 def _read_merges(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -86,11 +93,11 @@ def _build_model(ids: dict[str, int], merges: list[tuple[str, str]], pre: PreTok
     options = {"ignore_merges": pre.ignore_merges, "byte_fallback": not pre.byte_level}
     try:
         return models.BPE(vocab=ids, merges=merges, **options)
-    except UnicodeEncodeError:
-        # A token that is not valid UTF-8 can never come out of a text of the byte alphabet.
-        usable = {token: i for token, i in ids.items() if utf8.is_valid(token)}
     except Exception as error:
-        raise _explain(ids, merges, error) from error
+        # A token that is not valid UTF-8 cannot come out of any text, and the library refuses it.
+        usable = {token: i for token, i in ids.items() if utf8.is_valid(token)}
+        if len(usable) == len(ids):
+            raise _explain(ids, merges, error) from error
     try:
         return models.BPE(vocab=usable, merges=merges, **options)
     except Exception as error:

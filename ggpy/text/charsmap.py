@@ -22,15 +22,15 @@ _HEADER_BYTES = 4       # the size of the double array in bytes
 class CharsMap:
     """Normalizes text; user-defined tokens pass unchanged. Without rules everything does."""
 
-    def __init__(self, data: bytes, user_defined: list[str]) -> None:
+    def __init__(self, data: bytes | None, user_defined: list[str]) -> None:
         self._units: list[int] = []
         self._replacements = b""
-        if data:
+        if data is not None:
             size = int.from_bytes(data[:_HEADER_BYTES], "little")
             if len(data) <= _HEADER_BYTES or size + _HEADER_BYTES >= len(data):
                 raise TokenizerError(
-                    f"{_KEY}: expected rules of {size:,} bytes and their replacements after them, "
-                    f"found {len(data) - _HEADER_BYTES:,} bytes"
+                    f"{_KEY}: expected 4 bytes, rules of {size:,} bytes and their replacements, "
+                    f"found {len(data):,} bytes in all"
                 )
             self._units = np.frombuffer(data, "<u4", size // 4, _HEADER_BYTES).tolist()
             self._replacements = data[_HEADER_BYTES + size:]
@@ -43,7 +43,7 @@ class CharsMap:
         """The rules of `metadata`, if it has any. Raises TokenizerError if they are cut short."""
         value = metadata.get(_KEY)
         if value is None:
-            return cls(b"", user_defined)
+            return cls(None, user_defined)
         array = np.asarray(value)
         if array.ndim != 1 or array.dtype.kind not in "iu":
             raise TokenizerError(f"{_KEY}: expected an array of bytes, found {type(value).__name__}")

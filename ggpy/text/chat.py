@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ggpy.errors import TemplateError
-from ggpy.text import metadata as md
 from ggpy.text.tokenizer import Tokenizer
 
 logger = logging.getLogger("ggpy")
@@ -49,7 +48,9 @@ class ChatTemplate:
         if source is None:
             logger.warning("%s is missing: conversations are written as ChatML, which this model may not know", _KEY)
             source = CHATML
-        return cls(md.read_str({_KEY: source}, _KEY), **_special_tokens(tokenizer))
+        if not isinstance(source, str):
+            raise TemplateError(f"{_KEY}: expected a string, found {type(source).__name__} {source!r:.40}")
+        return cls(source, **_special_tokens(tokenizer))
 
     def render(
         self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True,

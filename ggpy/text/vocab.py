@@ -138,7 +138,7 @@ def _read_tokens(metadata: Mapping[str, Any]) -> list[str]:
 
 
 def _index(tokens: list[str]) -> dict[str, int]:
-    ids = {token: i for i, token in enumerate(tokens)}
+    ids = dict(zip(tokens, range(len(tokens)), strict=True))
     if len(ids) != len(tokens):
         second = next(i for i, token in enumerate(tokens) if ids[token] != i)
         raise TokenizerError(

@@ -1,0 +1,88 @@
+"""What must hold for any text and any ids."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ggpy.text import StreamDecoder, Tokenizer
+from tests.text.token_data import byte_bpe, load, sentencepiece
+
+
+def _kind(name: str) -> dict[str, Any]:
+    return {
+        key: np.array(value) if isinstance(value, list) and not isinstance(value[0], str) else value
+        for key, value in load("kinds")[name]["metadata"].items()
+    }
+
+
+BYTE_BPE = Tokenizer.from_metadata(byte_bpe())
+TOKENIZERS = {
+    "byte_bpe": BYTE_BPE, "qwen2": Tokenizer.from_metadata(byte_bpe(pre="qwen2")),
+    "deepseek": Tokenizer.from_metadata(byte_bpe(pre="deepseek-v3")),
+    "sentencepiece": Tokenizer.from_metadata(sentencepiece()),
+    **{name: Tokenizer.from_metadata(_kind(name)) for name in ("unigram", "wordpiece", "gemma4")},
+}
+TEXTS = st.text(st.characters(codec="utf-8")) | st.text("ab hello'S<|im_end>\n\r\t 12é你😀\u0301\u3000")
+BYTE_IDS = st.lists(st.integers(0, 255) | st.sampled_from([*"你é😀".encode(), 256, 260, 261, 263]))
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@settings(max_examples=150, deadline=None)
+@given(data=st.binary() | TEXTS.map(str.encode), parse=st.booleans())
+def test_any_bytes_can_be_encoded(name: str, data: bytes, parse: bool) -> None:
+    """Every id is in the vocabulary and can be decoded again."""
+    tokenizer = TOKENIZERS[name]
+    ids = tokenizer.encode(data, parse_special=parse)
+    assert all(0 <= token_id < tokenizer.n_vocab for token_id in ids)
+    tokenizer.decode(ids)
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=TEXTS, parse=st.booleans(), name=st.sampled_from(["byte_bpe", "qwen2", "deepseek"]))
+def test_byte_level_vocabularies_lose_nothing(text: str, parse: bool, name: str) -> None:
+    """The ids of valid UTF-8 spell exactly its bytes."""
+    tokenizer = TOKENIZERS[name]
+    ids = tokenizer.encode(text, add_special=False, parse_special=parse)
+    assert tokenizer.decode_bytes(ids, clean_spaces=False) == text.encode()
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=st.text())
+def test_a_string_encodes_like_its_bytes(text: str) -> None:
+    """Also one with lone surrogates, which JSON can carry."""
+    assert BYTE_BPE.encode(text) == BYTE_BPE.encode(text.encode("utf-8", "surrogatepass"))
+
+
+@settings(max_examples=150, deadline=None)
+@given(words=st.lists(st.text("abcé ▁", max_size=6)))
+def test_sentencepiece_word_by_word_is_the_same_as_at_once(words: list[str]) -> None:
+    """Splitting at spaces is a shortcut that changes no id."""
+    tokenizer = TOKENIZERS["sentencepiece"]
+    text = " ".join(words)
+    whole = tokenizer._model._encode_word(list(text.replace(" ", "▁")))     # type: ignore[attr-defined]
+    assert tokenizer._model.encode(text) == list(whole)
+
+
+@settings(max_examples=300, deadline=None)
+@given(ids=BYTE_IDS, special=st.booleans())
+def test_streaming_is_decoding(ids: list[int], special: bool) -> None:
+    """All pieces of a stream joined are the text of all ids at once."""
+    decoder = StreamDecoder(BYTE_BPE, special=special)
+    streamed = "".join(decoder.push(token_id) for token_id in ids) + decoder.finish()
+    assert streamed == BYTE_BPE.decode(ids, unparse_special=special, clean_spaces=False)
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=st.text(st.characters(codec="utf-8", exclude_characters="\ufffd")))
+def test_streaming_never_shows_half_a_character(text: str) -> None:
+    """Byte by byte, each piece continues the text; U+FFFD stands only for bytes that can't become a character."""
+    decoder = StreamDecoder(BYTE_BPE)
+    seen = ""
+    for byte in text.encode():
+        seen += decoder.push(byte)
+        assert text.startswith(seen)
+    assert seen == text
+    assert decoder.finish() == ""
