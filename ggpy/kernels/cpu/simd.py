@@ -211,6 +211,16 @@ load_first = function(2, lambda a, n: (f32x16, types.int64, types.int64), _load_
 store_first = function(3, lambda a, n, v: (types.void, types.int64, types.int64, f32x16), _store_first)
 
 
+def _store_lanes(b: ir.IRBuilder, s: Any, a: ir.Value, stride: ir.Value, v: ir.Value) -> None:
+    for i in range(v.type.count):
+        at = b.add(a, b.mul(stride, INT[64](i)))
+        b.store(b.extract_element(v, INT[32](i)), pointer(b, at, v.type.element), align=1)
+
+
+# lane i at address + i * stride bytes
+store_lanes = function(3, lambda a, stride, v: (types.void, types.int64, types.int64, v), _store_lanes)
+
+
 def _prefetcher(locality: int) -> Any:
     def emit(b: ir.IRBuilder, s: Any, a: ir.Value) -> None:
         args = [pointer(b, a, INT[8]), INT[32](0), INT[32](locality), INT[32](1)]
@@ -274,6 +284,11 @@ def shuffle2(result: Vec, picks: Sequence[int]) -> Any:
     return function(2, lambda a, c: (result, a, c), lambda b, s, a, c: lanes_of(b, a, c, picks))
 
 
+def _first_lane(scalar: Any) -> Any:
+    return function(1, lambda a: (scalar, a), lambda b, s, a: b.extract_element(a, INT[32](0)))
+
+
+first_lane, first_lane_u16 = _first_lane(types.float32), _first_lane(types.uint16)
 low_f32x8, high_f32x8 = shuffle1(f32x8, range(8)), shuffle1(f32x8, range(8, 16))
 low_i8x32, high_i8x32 = shuffle1(i8x32, range(32)), shuffle1(i8x32, range(32, 64))
 concat = function(2, lambda a, c: (Vec(a.element, 2 * a.lanes), a, c),
