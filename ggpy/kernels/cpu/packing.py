@@ -42,6 +42,7 @@ PACKINGS = {
     TensorType.F16: Packing("f16", 1, 32, int8=False),
     TensorType.BF16: Packing("bf16", 1, 32, int8=False),
     TensorType.Q4_1: Packing("q4_1", 64, 640),
+    TensorType.Q8_0: Packing("q8_0", 64, 1088),
 }
 EXPANDED = Packing("expanded", 64, 2 * (2 * 64 + 512))
 
