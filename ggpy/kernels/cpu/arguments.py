@@ -60,6 +60,9 @@ ATTENTION = fields(
     f"x k_pool v_pool n_head n_head_kv head_dim_k head_dim_v scale window softcap sinks partials out {INT8}")
 # mixture of experts: routing is left in four arrays that the expert kernels read (see experts.py)
 ROUTING = "experts slot_order chunks n_chunks"
+# at most CHUNK_ROWS slots of one expert, from place `first` of slot_order on
+CHUNK = fields("expert first n_rows")
+CHUNK_BYTES = WORD * len(CHUNK._fields)
 ROUTE = fields(f"logits n_expert n_used normalise scale bias out {ROUTING} n_rows")
 EXPERT_QUANTIZE = fields(f"x x_per_slot n_used {INT8} n_filled {ROUTING} n_rows")
 EXPERT_LINEAR = fields(f"weight expert_bytes group_bytes n_out n_used {INT8} out bias {ROUTING} n_rows")

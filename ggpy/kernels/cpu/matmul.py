@@ -10,18 +10,21 @@ activation rows, the eight partial sums of the canonical order in acc, float32 (
 
 It involves one row of weights and one of activations, so the bits of a row never depend on its company. Threads share
 the groups; within a thread a panel of groups that fits the L2 cache meets all chunks of rows before the next.
+
+With experts, activations come in chunks of slots that use the same expert (see experts.py). Every thread takes its
+share of the groups of each expert, so the work is even however the tokens are routed.
 """
 
-from ggpy.kernels.cpu.arguments import CHUNK_ROWS, GROUP_ROWS
-from ggpy.kernels.cpu.arguments import LINEAR as ARGS
+from ggpy.kernels.cpu.arguments import CHUNK, CHUNK_BYTES, CHUNK_ROWS, EXPERT_LINEAR, GROUP_ROWS, LINEAR
 from ggpy.kernels.cpu.kernel import device, kernel
 from ggpy.kernels.cpu.simd import (
-    load_f32,
     load_f32x16,
+    load_first,
+    load_i32,
     load_i64,
     splat_f32x16,
     store,
-    store_f32,
+    store_first,
 )
 from ggpy.kernels.cpu.step import STEP
 
@@ -29,29 +32,32 @@ PANEL_BYTES = 256 * 1024            # half of a usual L2 cache, the rest is for 
 
 
 @device
-def finish(acc, m, out, n_out, first, bias, residual):
-    """Adds the eight partial sums of m rows, bias and residual, and stores columns first..first + 16 below n_out."""
+def row_at(order, i):
+    """The row at position i: order[i], or i itself where there is no order (address 0)."""
+    return load_i32(order + 4 * i) if order != 0 else i
+
+
+@device
+def store_columns(v, row, out, n_out, first, bias, residual):
+    """Columns first..first + 16, as far as there are n_out, of a row of `out`: v (+ bias) (+ residual)."""
+    n = n_out - first
+    at = (row * n_out + first) * 4
+    if bias != 0:
+        v = v + load_first(bias + first * 4, n)
+    if residual != 0:
+        v = v + load_first(residual + at, n)
+    store_first(out + at, n, v)
+
+
+@device
+def finish(acc, m, order, start, out, n_out, first, bias, residual):
+    """Adds the eight partial sums of the m rows from position `start` on, and stores them with bias and residual."""
     k = m * 64
     for t in range(m):
         a = acc + t * 64
         v = ((load_f32x16(a) + load_f32x16(a + 4 * k)) + (load_f32x16(a + 2 * k) + load_f32x16(a + 6 * k))) + (
             (load_f32x16(a + k) + load_f32x16(a + 5 * k)) + (load_f32x16(a + 3 * k) + load_f32x16(a + 7 * k)))
-        at = (t * n_out + first) * 4
-        if first + GROUP_ROWS <= n_out:
-            if bias != 0:
-                v = v + load_f32x16(bias + first * 4)
-            if residual != 0:
-                v = v + load_f32x16(residual + at)
-            store(out + at, v)
-        else:
-            store(a, v)
-            for i in range(n_out - first):
-                x = load_f32(a + 4 * i)
-                if bias != 0:
-                    x = x + load_f32(bias + (first + i) * 4)
-                if residual != 0:
-                    x = x + load_f32(residual + at + 4 * i)
-                store_f32(out + at + 4 * i, x)
+        store_columns(v, row_at(order, start + t), out, n_out, first, bias, residual)
 
 
 @device
@@ -60,35 +66,102 @@ def clear(acc, m):
         store(acc + 64 * i, splat_f32x16(0.0))
 
 
+@device
+def scratch_of(step, ith):
+    return load_i64(step + STEP.scratch) + ith * load_i64(step + STEP.scratch_stride)
+
+
+@device
+def end_of_expert(chunk, last):
+    """The first chunk behind `chunk` that belongs to another expert, or `last`."""
+    expert = load_i64(chunk + CHUNK.expert)
+    chunk += CHUNK_BYTES
+    while chunk < last and load_i64(chunk + CHUNK.expert) == expert:
+        chunk += CHUNK_BYTES
+    return chunk
+
+
+@device
+def expert_weight(args, fields, expert):
+    return load_i64(args + fields.weight) + expert * load_i64(args + fields.expert_bytes)
+
+
+@device
+def expert_bias(args, fields, expert):
+    bias = load_i64(args + fields.bias)
+    return bias + expert * load_i64(args + fields.n_out) * 4 if bias != 0 else bias
+
+
+@device
+def first_group(n_out, ith, nth):
+    """Thread `ith` takes the groups from this one to the first of the next thread."""
+    return (n_out + GROUP_ROWS - 1) // GROUP_ROWS * ith // nth
+
+
+@device
+def groups_of_panel(group_bytes):
+    return max(1, PANEL_BYTES // group_bytes)
+
+
+def make_panel(rows):
+    """The product of the groups g0..g1 at `weight` with the m activation rows that begin at position `start`."""
+
+    @device
+    def panel(args, fields, weight, g0, g1, order, start, m, bias, residual, acc):
+        n_out, n_blocks = load_i64(args + fields.n_out), load_i64(args + fields.n_blocks)
+        group_bytes = load_i64(args + fields.group_bytes)
+        at = start * n_blocks
+        q, da = load_i64(args + fields.q) + at * 32, load_i64(args + fields.da) + at * 4
+        ys, n16 = load_i64(args + fields.ys) + at * 4, load_i64(args + fields.n16) + at * 8
+        for g in range(g0, g1):
+            clear(acc, m)
+            rows(weight + g * group_bytes, n_blocks, m, q, da, ys, n16, acc)
+            finish(acc, m, order, start, load_i64(args + fields.out), n_out, g * GROUP_ROWS, bias, residual)
+
+    return panel
+
+
 def make_linear(rows):
     """The kernel "linear" of a format whose group product is `rows`."""
+    panel = make_panel(rows)
 
     @kernel
     def linear(args, step, ith, nth):
-        n_rows = load_i64(step + load_i64(args + ARGS.n_rows))
-        n_out = load_i64(args + ARGS.n_out)
-        n_blocks = load_i64(args + ARGS.n_blocks)
-        group_bytes = load_i64(args + ARGS.group_bytes)
-        weight = load_i64(args + ARGS.weight)
-        q, da, ys, n16 = (load_i64(args + ARGS.q), load_i64(args + ARGS.da), load_i64(args + ARGS.ys),
-                          load_i64(args + ARGS.n16))
-        bias = load_i64(args + ARGS.bias)
-        acc = load_i64(step + STEP.scratch) + ith * load_i64(step + STEP.scratch_stride)
-        n_groups = (n_out + GROUP_ROWS - 1) // GROUP_ROWS
-        end = n_groups * (ith + 1) // nth
-        panel = max(1, PANEL_BYTES // group_bytes)
-        for g0 in range(n_groups * ith // nth, end, panel):
-            for r0 in range(0, n_rows, CHUNK_ROWS):
-                m = min(CHUNK_ROWS, n_rows - r0)
-                at = r0 * n_blocks
-                out = load_i64(args + ARGS.out) + r0 * n_out * 4
-                residual = load_i64(args + ARGS.residual)
-                if residual != 0:
-                    residual += r0 * n_out * 4
-                for g in range(g0, min(end, g0 + panel)):
-                    clear(acc, m)
-                    rows(weight + g * group_bytes, n_blocks, m,
-                         q + at * 32, da + at * 4, ys + at * 4, n16 + at * 8, acc)
-                    finish(acc, m, out, n_out, g * GROUP_ROWS, bias, residual)
+        n_rows = load_i64(step + load_i64(args + LINEAR.n_rows))
+        n_out = load_i64(args + LINEAR.n_out)
+        acc = scratch_of(step, ith)
+        n_groups = groups_of_panel(load_i64(args + LINEAR.group_bytes))
+        end = first_group(n_out, ith + 1, nth)
+        for g in range(first_group(n_out, ith, nth), end, n_groups):
+            for start in range(0, n_rows, CHUNK_ROWS):
+                panel(args, LINEAR, load_i64(args + LINEAR.weight), g, min(end, g + n_groups), 0, start,
+                      min(CHUNK_ROWS, n_rows - start), load_i64(args + LINEAR.bias), load_i64(args + LINEAR.residual),
+                      acc)
 
     return linear
+
+
+def make_expert_linear(rows):
+    """The kernel "expert_linear" of a format whose group product is `rows`."""
+    panel = make_panel(rows)
+
+    @kernel
+    def expert_linear(args, step, ith, nth):
+        n_out = load_i64(args + EXPERT_LINEAR.n_out)
+        acc = scratch_of(step, ith)
+        n_groups = groups_of_panel(load_i64(args + EXPERT_LINEAR.group_bytes))
+        begin, end = first_group(n_out, ith, nth), first_group(n_out, ith + 1, nth)
+        chunk = load_i64(args + EXPERT_LINEAR.chunks)
+        last = chunk + load_i64(load_i64(args + EXPERT_LINEAR.n_chunks)) * CHUNK_BYTES
+        while chunk < last:
+            expert = load_i64(chunk + CHUNK.expert)
+            next_expert = end_of_expert(chunk, last)
+            weight, bias = expert_weight(args, EXPERT_LINEAR, expert), expert_bias(args, EXPERT_LINEAR, expert)
+            for g in range(begin, end, n_groups):
+                for c in range(chunk, next_expert, CHUNK_BYTES):
+                    panel(args, EXPERT_LINEAR, weight, g, min(end, g + n_groups),
+                          load_i64(args + EXPERT_LINEAR.slot_order), load_i64(c + CHUNK.first),
+                          load_i64(c + CHUNK.n_rows), bias, 0, acc)
+            chunk = next_expert
+
+    return expert_linear
