@@ -40,8 +40,7 @@ def file_block(layout: np.dtype[np.void]) -> Any:
     assert layout.fields is not None
     assert layout.names is not None
     offsets = [layout.fields[name][1] for name in layout.names]
-    fields: Any = namedtuple("FileBlock", [*layout.names, "size"])                      # type: ignore[misc]
-    return fields(*offsets, layout.itemsize)
+    return namedtuple("FileBlock", [*layout.names, "size"])._make([*offsets, layout.itemsize])  # type: ignore[misc]
 
 
 @device

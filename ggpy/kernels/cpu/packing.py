@@ -42,7 +42,10 @@ PACKINGS = {
     TensorType.F16: Packing("f16", 1, 32, int8=False),
     TensorType.BF16: Packing("bf16", 1, 32, int8=False),
     TensorType.Q4_1: Packing("q4_1", 64, 640),
+    TensorType.Q5_0: Packing("q5_0", 64, 704),
     TensorType.Q8_0: Packing("q8_0", 64, 1088),
+    TensorType.Q4_K: Packing("q4_k", 256, 2304),
+    TensorType.Q6_K: Packing("q6_k", 256, 3392),
 }
 EXPANDED = Packing("expanded", 64, 2 * (2 * 64 + 512))
 

@@ -1,0 +1,74 @@
+"""Q4_K: w = d * scale * q - dm * minimum with q in 0..15, scale and minimum in 0..63 per 32 weights, d and dm per 256.
+
+Packed unit of eight blocks, 2304 bytes: d and dm (16 float16 each), three lines of the 12 bytes that hold the 6-bit
+scales and minimums, 32 lines of nibbles, all as they lie in the file: of lines 8 i..8 i + 7 the low halves are block
+2 i, the high halves block 2 i + 1.
+"""
+
+from ggpy.formats.k_quants import Q4_K_BLOCK
+from ggpy.kernels.cpu.blocks import (
+    add_pair_with_minimum,
+    high_nibbles,
+    load_4_lines,
+    low_nibbles,
+    prefetch_lines,
+)
+from ggpy.kernels.cpu.interleave import file_block, interleave_bytes, interleave_half, interleave_word, make_pack
+from ggpy.kernels.cpu.kernel import device
+from ggpy.kernels.cpu.matmul import make_linear
+from ggpy.kernels.cpu.simd import load_f16x16, load_i32x16, splat_i32x16, to_f32
+
+FILE = file_block(Q4_K_BLOCK)
+UNIT_BYTES = 2304
+SCALES = 64
+QS = 256
+
+
+@device
+def scale(p, j):
+    """The scales of block j of 8 as float32, from the three lines at p: see formats/k_quants.py for their bits."""
+    shift = 8 * (j % 4)
+    if j < 4:
+        return to_f32((load_i32x16(p) >> shift) & splat_i32x16(63))
+    low = (load_i32x16(p + 128) >> shift) & splat_i32x16(15)
+    return to_f32(low | ((load_i32x16(p) >> (shift + 2)) & splat_i32x16(48)))
+
+
+@device
+def minimum(p, j):
+    """The minimums of block j of 8 as float32."""
+    shift = 8 * (j % 4)
+    if j < 4:
+        return to_f32((load_i32x16(p + 64) >> shift) & splat_i32x16(63))
+    low = (load_i32x16(p + 128) >> (shift + 4)) & splat_i32x16(15)
+    return to_f32(low | ((load_i32x16(p + 64) >> (shift + 2)) & splat_i32x16(48)))
+
+
+@device
+def rows(w, n_blocks, m, q, da, ys, n16, acc):
+    """Adds one group times m activation rows to acc; d * scale and dm * minimum are exact, so S meets them at once."""
+    for u in range(n_blocks // 8):
+        p = w + u * UNIT_BYTES
+        d = load_f16x16(p)
+        dm = load_f16x16(p + 32)
+        for j in range(0, 8, 2):
+            lines = p + QS + 256 * j
+            prefetch_lines(lines, 9)
+            a, b = load_4_lines(lines), load_4_lines(lines + 256)
+            add_pair_with_minimum(
+                8 * u + j, m, q, da, ys, acc, low_nibbles(a) + low_nibbles(b), high_nibbles(a) + high_nibbles(b),
+                d * scale(p + SCALES, j), d * scale(p + SCALES, j + 1),
+                dm * minimum(p + SCALES, j), dm * minimum(p + SCALES, j + 1))
+
+
+@device
+def pack_block(source, stride, n, unit, i):
+    interleave_half(source + FILE.d, stride, n, unit)
+    interleave_half(source + FILE.dmin, stride, n, unit + 32)
+    for k in range(3):
+        interleave_word(source + FILE.scales + 4 * k, stride, n, unit + SCALES + 64 * k)
+    interleave_bytes(source + FILE.qs, 128, stride, n, unit + QS)
+
+
+linear = make_linear(rows)
+pack = make_pack(FILE.size, UNIT_BYTES, 1, pack_block)

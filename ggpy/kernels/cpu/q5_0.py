@@ -1,0 +1,62 @@
+"""Q5_0: w = d * (q - 16) with q in 0..31, d per 32 weights.
+
+Packed unit of two blocks, 704 bytes: d of both (16 float16 each); then for each block a line of fifth bits, where bit k
+of byte i of a row is that of weight 4 k + i, and four lines of nibbles as they lie in the file (see `nibbles`).
+"""
+
+from ggpy.formats.q5 import Q5_0_BLOCK
+from ggpy.kernels.cpu.blocks import biased, bits, bits_up, make_add_pair, make_half_sums, nibbles, prefetch_lines
+from ggpy.kernels.cpu.dot import dot4_u7
+from ggpy.kernels.cpu.interleave import file_block, interleave, interleave_half, interleave_word, make_pack
+from ggpy.kernels.cpu.kernel import device
+from ggpy.kernels.cpu.matmul import make_linear
+from ggpy.kernels.cpu.simd import load_f16x16, load_i8x64, load_i32x16, splat_i32x16, store
+
+FILE = file_block(Q5_0_BLOCK)
+UNIT_BYTES = 704
+QH = 64
+BLOCK_BYTES = 320           # of fifth bits and nibbles
+add_pair = make_add_pair(make_half_sums(dot4_u7, biased(3)))
+
+
+@device
+def five_bits(p):
+    """The weights 0..31 of a block: a line of fifth bits, four of nibbles."""
+    h = load_i8x64(p)
+    w = nibbles(p + 64)
+    return (w[0] | bits_up(h, 4, 16), w[1] | bits_up(h, 3, 16), w[2] | bits_up(h, 2, 16), w[3] | bits_up(h, 1, 16),
+            w[4] | bits(h, 0, 16), w[5] | bits(h, 1, 16), w[6] | bits(h, 2, 16), w[7] | bits(h, 3, 16))
+
+
+@device
+def rows(w, n_blocks, m, q, da, ys, n16, acc):
+    """Adds one group times m activation rows to acc."""
+    for j in range(0, n_blocks, 2):
+        p = w + j // 2 * UNIT_BYTES
+        prefetch_lines(p, 11)
+        add_pair(j, m, q, da, n16, acc, five_bits(p + QH), five_bits(p + QH + BLOCK_BYTES),
+                 load_f16x16(p), load_f16x16(p + 32))
+
+
+@device
+def interleave_fifth_bits(source, stride, n, packed):
+    """32 bits of each of n rows, bit 4 k + i moved to bit k of byte i, to one line."""
+    interleave_word(source, stride, n, packed)
+    h = load_i32x16(packed)
+    v = splat_i32x16(0)
+    for k in range(8):
+        four = (h >> (4 * k)) & splat_i32x16(15)
+        one_a_byte = four | (four << 7) | (four << 14) | (four << 21)
+        v = v | ((one_a_byte & splat_i32x16(0x01010101)) << k)
+    store(packed, v)
+
+
+@device
+def pack_block(source, stride, n, unit, i):
+    interleave_half(source + FILE.d, stride, n, unit + 32 * i)
+    interleave_fifth_bits(source + FILE.qh, stride, n, unit + QH + BLOCK_BYTES * i)
+    interleave(source + FILE.qs, stride, n, unit + QH + BLOCK_BYTES * i + 64)
+
+
+linear = make_linear(rows)
+pack = make_pack(FILE.size, UNIT_BYTES, 2, pack_block)

@@ -1,0 +1,90 @@
+"""Q6_K: w = d * scale * (q - 32) with q in 0..63, scale in -128..127 per 16 weights, d per 256.
+
+Packed unit of eight blocks, 3392 bytes: d (16 float32), four lines of scales, 32 lines of low and 16 of high bits, all
+as they lie in the file. Of each half of 128 weights, lines c * 8..c * 8 + 7 (c = 0, 1) hold blocks c and 2 + c in their
+low and high halves; bits 2 b, 2 b + 1 of the half's eight lines of high bits belong to block b.
+"""
+
+from ggpy.formats.k_quants import Q6_K_BLOCK
+from ggpy.kernels.cpu.blocks import (
+    biased,
+    bits,
+    bits_up,
+    high_nibbles,
+    load_4_lines,
+    low_nibbles,
+    make_add_pair_16,
+    make_half_sums,
+    prefetch_lines,
+)
+from ggpy.kernels.cpu.dot import dot4_u7
+from ggpy.kernels.cpu.interleave import file_block, interleave_bytes, make_pack, widen_half
+from ggpy.kernels.cpu.kernel import device
+from ggpy.kernels.cpu.matmul import make_linear
+from ggpy.kernels.cpu.simd import load_f32x16, load_i32x16, sra, to_f32
+
+FILE = file_block(Q6_K_BLOCK)
+UNIT_BYTES = 3392
+SCALES, QL, QH = 64, 320, 2368
+add_pair = make_add_pair_16(make_half_sums(dot4_u7, biased(2)), 2)
+
+
+@device
+def scale(p, s):
+    """The scales of the 16 weights number s as float32, from four lines at p."""
+    return to_f32(sra(load_i32x16(p + 64 * (s // 4)) << (24 - 8 * (s % 4)), 24))
+
+
+@device
+def scales(p, b):
+    """Both scales of block b."""
+    return scale(p, 2 * b), scale(p, 2 * b + 1)
+
+
+@device
+def with_high_bits(w, h, c):
+    """Four registers of low bits with the two bits of block c, 0 or 1, above them."""
+    up = 4 - 2 * c
+    return (w[0] | bits_up(h[0], up, 48), w[1] | bits_up(h[1], up, 48),
+            w[2] | bits_up(h[2], up, 48), w[3] | bits_up(h[3], up, 48))
+
+
+@device
+def with_top_bits(w, h, c):
+    """Four registers of low bits with the two bits of block 2 + c above them."""
+    down = 2 * c
+    return (w[0] | bits(h[0], down, 48), w[1] | bits(h[1], down, 48),
+            w[2] | bits(h[2], down, 48), w[3] | bits(h[3], down, 48))
+
+
+@device
+def rows(w, n_blocks, m, q, da, ys, n16, acc):
+    """Adds one group times m activation rows to acc; blocks come as 0 2 1 3 of each half, which no bit depends on."""
+    for u in range(n_blocks // 8):
+        p = w + u * UNIT_BYTES
+        d = load_f32x16(p)
+        for i in range(4):
+            half, c = i // 2, i % 2
+            low = p + QL + 512 * i
+            high = p + QH + 512 * half
+            prefetch_lines(low, 8)
+            prefetch_lines(p + QH + 256 * i, 5)
+            v0, v1 = load_4_lines(low), load_4_lines(low + 256)
+            h0, h1 = load_4_lines(high), load_4_lines(high + 256)
+            b = 4 * half + c
+            add_pair(8 * u + b, m, q, da, n16, acc,
+                     with_high_bits(low_nibbles(v0), h0, c) + with_high_bits(low_nibbles(v1), h1, c),
+                     with_top_bits(high_nibbles(v0), h0, c) + with_top_bits(high_nibbles(v1), h1, c),
+                     d, scales(p + SCALES, b), scales(p + SCALES, b + 2))
+
+
+@device
+def pack_block(source, stride, n, unit, i):
+    widen_half(source + FILE.d, stride, n, unit)
+    interleave_bytes(source + FILE.scales, 16, stride, n, unit + SCALES)
+    interleave_bytes(source + FILE.ql, 128, stride, n, unit + QL)
+    interleave_bytes(source + FILE.qh, 64, stride, n, unit + QH)
+
+
+linear = make_linear(rows)
+pack = make_pack(FILE.size, UNIT_BYTES, 1, pack_block)
