@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ggpy.errors import TokenizerError
+from ggpy.gguf import StringArray
 
 PREFIX = "tokenizer.ggml."
 _NOT_SET = (-1, 0xFFFFFFFF)     # converters write these for "no such token"
@@ -41,9 +42,9 @@ def read_token_id(metadata: Mapping[str, Any], key: str, n_vocab: int) -> int | 
 def read_strings(metadata: Mapping[str, Any], key: str) -> list[str]:
     """The string array at `key`. Raises TokenizerError if it is absent or holds anything else."""
     value = metadata.get(key)
-    if value is None or isinstance(value, str | bytes | int | float):
+    if not isinstance(value, list | StringArray | np.ndarray):
         raise TokenizerError(f"{key}: expected an array of strings, found {_describe(value)}")
-    strings = value if isinstance(value, list) else value.tolist() if hasattr(value, "tolist") else list(value)
+    strings: list[str] = value if isinstance(value, list) else value.tolist()
     if kinds := set(map(type, strings)) - {str}:
         raise TokenizerError(f"{key}: expected an array of strings, found {kinds.pop().__name__} in it")
     return strings

@@ -76,7 +76,9 @@ _DEEPSEEK_LLM_LETTERS = (
     "\U000104fb\U00010c80-\U00010cb2\U00010cc0-\U00010cf2\U000118a0-\U000118df\U0001e900-\U0001e943"
 )
 _CJK_HANGUL = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
-_POSITION_OF_THREE = r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))"        # groups of three digits, counted from the right
+# Groups of three digits, counted from the right end of a run that was cut out before. A lookahead at every digit would
+# say the same in quadratic time.
+_THREES = r"\A\d{1,2}(?=(?:\d{3})+\z)|\d{3}"
 _NEWLINES = r"[^\n]+|\n+"
 _BLOOM = " ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
 
@@ -154,7 +156,7 @@ PRE_TOKENIZERS: dict[str, PreTokenizer] = {
     ),
     **_family("gpt-4o llama4 kanana2 talkie minimax-m2", base=_GPT4O_FAMILY),
     **_family("granite-embed-multi-97m", base=_GPT4O_FAMILY, ignore_merges=True),
-    **_family("tiny_aya cohere2moe", r"\d{1,3}(?=(?:\d{3})*\b)", _GPT4O, clean_spaces=False),
+    **_family("tiny_aya cohere2moe", r"(?<!\d)\d++(?!\w)", _THREES, _GPT4O, clean_spaces=False),
     **_family("tekken", _TEKKEN, clean_spaces=False, ignore_merges=True, add_bos=True),
     **_family("kimi-k2", _KIMI_K2, clean_spaces=False),
     **_family("deepseek-v3 hunyuan-dense joyai-llm hy_v4", base=_DEEPSEEK3_FAMILY),
@@ -167,12 +169,12 @@ PRE_TOKENIZERS: dict[str, PreTokenizer] = {
         "deepseek-coder", r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _CJK_HANGUL, r"\p{N}", clean_spaces=False
     ),
     **_family("youtu", _YOUTU_SCRIPTS, _GPT4O.replace(r"\p{N}{1,3}", r"\p{N}"), clean_spaces=False, ignore_merges=True),
-    **_family("afmoe", _POSITION_OF_THREE, _AFMOE_SCRIPTS, _DEEPSEEK3, clean_spaces=False),
+    **_family("afmoe", r"\p{N}+", _THREES, _AFMOE_SCRIPTS, _DEEPSEEK3, clean_spaces=False),
     **_family("falcon", r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, "[0-9][0-9][0-9]"),
     **_family("bloom gpt3-finnish", base=_BLOOM_FAMILY),
     **_family("poro-chat poro", base=_BLOOM_FAMILY, clean_spaces=False),
     **_family("viking", _BLOOM, r"\p{N}", clean_spaces=False),
-    **_family("superbpe", r"\p{N}+", r"(?=(\d{3})+(?!\d))", clean_spaces=False),
+    **_family("superbpe", r"\p{N}+", _THREES, clean_spaces=False),
     **_family(
         "chameleon", "<sentinel:[0-9]+>", "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z", r"([\t\n]|    |  )", r"\p{N}",
         r"[\p{P}!-/:-@\[-`{-~]", _GPT2, add_bos=True, clean_spaces=False,

@@ -30,11 +30,20 @@ def test_kimi_k2_keeps_han_apart() -> None:
     assert words("kimi-k2", "abc你好def") == ["abc", "你好", "def"]
 
 
-def test_digits_are_grouped_from_the_right() -> None:
+@pytest.mark.parametrize("name", ["tiny_aya", "superbpe", "afmoe"])
+@pytest.mark.parametrize(
+    ("digits", "groups"),
+    [("7", ["7"]), ("67", ["67"]), ("567", ["567"]), ("4567", ["4", "567"]), ("34567", ["34", "567"]),
+     ("234567", ["234", "567"]), ("1234567", ["1", "234", "567"])],
+)
+def test_digits_are_grouped_from_the_right(name: str, digits: str, groups: list[str]) -> None:
     """As numbers are written with thousands separators."""
-    assert words("tiny_aya", "1234567")[:3] == ["1", "234", "567"]
-    assert words("superbpe", "1234567") == ["1", "234", "567"]
-    assert words("afmoe", "1234567 x")[:3] == ["1", "234", "567"]
+    assert words(name, digits) == groups
+
+
+def test_digits_of_an_identifier_are_not_a_number() -> None:
+    """tiny_aya counts from the right only where the run ends a word."""
+    assert words("tiny_aya", "1234x") == ["123", "4", "x"]
 
 
 def test_unknown_name_is_reported(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,5 +1,6 @@
 """What must hold for any text and any ids."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,17 @@ def _kind(name: str) -> dict[str, Any]:
     }
 
 
+_BASE = sentencepiece()
+SENTENCEPIECE_CROSSING = sentencepiece(     # "b a" is a token
+    tokens=[*_BASE["tokenizer.ggml.tokens"], "b▁", "b▁a", "aa"], token_type=None,
+    scores=np.append(_BASE["tokenizer.ggml.scores"], np.array([-0.5, -0.1, -1.0], np.float32)),
+)
 BYTE_BPE = Tokenizer.from_metadata(byte_bpe())
 TOKENIZERS = {
     "byte_bpe": BYTE_BPE, "qwen2": Tokenizer.from_metadata(byte_bpe(pre="qwen2")),
     "deepseek": Tokenizer.from_metadata(byte_bpe(pre="deepseek-v3")),
     "sentencepiece": Tokenizer.from_metadata(sentencepiece()),
+    "crossing": Tokenizer.from_metadata(SENTENCEPIECE_CROSSING),
     **{name: Tokenizer.from_metadata(_kind(name)) for name in ("unigram", "wordpiece", "gemma4")},
 }
 TEXTS = st.text(st.characters(codec="utf-8")) | st.text("ab hello'S<|im_end>\n\r\t 12é你😀\u0301\u3000")
@@ -56,14 +63,28 @@ def test_a_string_encodes_like_its_bytes(text: str) -> None:
     assert BYTE_BPE.encode(text) == BYTE_BPE.encode(text.encode("utf-8", "surrogatepass"))
 
 
-@settings(max_examples=150, deadline=None)
-@given(words=st.lists(st.text("abcé ▁", max_size=6)))
-def test_sentencepiece_word_by_word_is_the_same_as_at_once(words: list[str]) -> None:
-    """Splitting at spaces is a shortcut that changes no id."""
-    tokenizer = TOKENIZERS["sentencepiece"]
-    text = " ".join(words)
-    whole = tokenizer._model._encode_word(list(text.replace(" ", "▁")))     # type: ignore[attr-defined]
-    assert tokenizer._model.encode(text) == list(whole)
+def merged_one_by_one(text: str, metadata: dict[str, Any]) -> list[int]:
+    """SentencePiece's rule without queue, cache or splitting: look for the best pair, merge it, look again."""
+    tokens = metadata["tokenizer.ggml.tokens"]
+    scores = dict(zip(tokens, metadata["tokenizer.ggml.scores"].tolist(), strict=True))
+    symbols = list(text.replace(" ", "▁"))
+    while pairs := [(-scores[a + b], i) for i, (a, b) in enumerate(itertools.pairwise(symbols)) if a + b in scores]:
+        _, i = min(pairs)
+        symbols[i : i + 2] = [symbols[i] + symbols[i + 1]]
+    return [
+        i for symbol in symbols
+        for i in ([tokens.index(symbol)] if symbol in scores else [3 + byte for byte in symbol.encode()])
+    ]
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=st.text("aabbcé ▁"), crossing=st.booleans())
+def test_sentencepiece_merges_by_its_plain_rule(text: str, crossing: bool) -> None:
+    """Cutting at spaces and looking words up changes no id, whether or not tokens reach across spaces."""
+    metadata = SENTENCEPIECE_CROSSING if crossing else sentencepiece()
+    tokenizer = TOKENIZERS["crossing" if crossing else "sentencepiece"]
+    expected = merged_one_by_one(" " + text, metadata) if text else []
+    assert tokenizer.encode(text, add_special=False) == expected
 
 
 @settings(max_examples=300, deadline=None)
