@@ -1,6 +1,7 @@
 """Activations against float64: accuracy over all sizes of x, the gated forms, tails, sharing of rows, the int8 form."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -120,11 +121,9 @@ def test_bits_are_those_of_a_row_alone(run_kernel: RunKernel, n_threads: int, wi
 def test_int8_form_is_that_of_the_result(run_kernel: RunKernel, n_threads: int, n_rows: int) -> None:
     """It equals quantising the output afterwards, with a block of padding behind three filled ones."""
     x, up = normal(n_rows, 96), normal(n_rows, 96, seed=1)
-    forms = []
-    for _ in range(2):
-        form = {"q": np.full(n_rows * 128, 99, np.int8), "da": np.full(n_rows * 4, 99, np.float32),
-                "ys": np.full(n_rows * 4, 99, np.float32), "n16": np.full(n_rows * 8, 99, np.int32)}
-        forms.append(form)
+    forms: list[dict[str, npt.NDArray[Any]]] = [
+        {"q": np.full(n_rows * 128, 99, np.int8), "da": np.full(n_rows * 4, 99, np.float32),
+         "ys": np.full(n_rows * 4, 99, np.float32), "n16": np.full(n_rows * 8, 99, np.int32)} for _ in range(2)]
     made, expected = ({name: array.ctypes.data for name, array in form.items()} | {"n_blocks": 4} for form in forms)
     out = activate(run_kernel, "gelu", x, up, n_threads, made)
     run_kernel("quantize.quantize", argument_block(QUANTIZE, x=out.ctypes.data, n_filled=3, n_rows=STEP.n_tokens,

@@ -73,7 +73,8 @@ def meaning(x: Float32, weight: Float32 | None, bias: Float32 | None, groups: in
         parts = parts * weight.reshape(-1, parts.shape[-1])
     if bias is not None:
         parts = parts + bias.reshape(-1, parts.shape[-1])
-    return parts.reshape(x.shape).astype(np.float32)
+    result: Float32 = parts.reshape(x.shape).astype(np.float32)
+    return result
 
 
 def close(result: Float32, expected: Float32) -> bool:
