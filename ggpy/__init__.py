@@ -1,1 +1,24 @@
 """ggpy: a GGUF inference engine in Python."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ggpy.engine.config import SamplingParams
+    from ggpy.errors import GgpyError
+    from ggpy.llm import LLM, Completion, CompletionStream, Timings
+
+__all__ = ["LLM", "Completion", "CompletionStream", "GgpyError", "SamplingParams", "Timings"]
+
+_HOMES = {"SamplingParams": "ggpy.engine.config", "GgpyError": "ggpy.errors"}       # all else is in ggpy.llm
+
+
+def __getattr__(name: str) -> Any:
+    """The public names, imported when first used: `import ggpy` itself loads nothing."""
+    if name not in __all__:
+        raise AttributeError(f"module 'ggpy' has no attribute {name!r}")
+    return getattr(import_module(_HOMES.get(name, "ggpy.llm")), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

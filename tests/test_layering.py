@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "config": set(),
+    "machine": set(),
     "gguf": set(),
     "formats": {"gguf"},
     "text": {"gguf"},
@@ -21,11 +22,13 @@ ALLOWED: dict[str, set[str]] = {
     "kernels": {"gguf", "formats", "config"},
     "backends": {"gguf", "formats", "graph", "kernels", "config"},
     "engine": {"gguf", "formats", "text", "graph", "models", "kernels", "backends", "config"},
-    "tools": {"gguf", "formats", "text", "graph", "models", "kernels", "backends", "engine", "config"},
+    # the tools are built on llm, which needs one of them to find a model by its name
+    "llm": {"gguf", "text", "graph", "models", "backends", "engine", "tools", "machine"},
+    "tools": {"gguf", "formats", "text", "graph", "models", "kernels", "backends", "engine", "llm", "config"},
     "server": {"gguf", "formats", "text", "graph", "models", "kernels", "backends", "engine", "tools", "config"},
     "cli": {"tools", "server", "config"},
     "__main__": {"cli"},
-    "__init__": {"engine", "config"},
+    "__init__": {"engine", "llm"},
 }
 
 

@@ -126,8 +126,8 @@ class EngineCore:
             self._finish(request, "error")
             return Event(request.id, (), text.finish(), "error")
         request.tokens.append(token)
-        if request.first_token_s is None:
-            request.first_token_s = time.perf_counter()
+        request.last_token_s = time.perf_counter()
+        request.first_token_s = request.first_token_s or request.last_token_s
         is_end = token in self.tokenizer.eog_ids
         new_text = "" if is_end else text.push(token)
         reason = self._finish_reason(request, is_end=is_end or text.stopped)
@@ -146,5 +146,4 @@ class EngineCore:
     def _finish(self, request: Request, reason: FinishReason) -> None:
         self.scheduler.remove(request)
         request.finish_reason = reason
-        request.finished_s = time.perf_counter()
         del self._live[request.id]

@@ -39,7 +39,7 @@ class Request:
     page_table: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     added_s: float = field(default_factory=time.perf_counter)
     first_token_s: float | None = None
-    finished_s: float | None = None
+    last_token_s: float | None = None
 
     def __post_init__(self) -> None:
         self.tokens = list(self.prompt_tokens)

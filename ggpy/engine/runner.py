@@ -34,12 +34,10 @@ def iterate_logits(backend: Backend, tokens: Sequence[int], pages: Pages, n_outp
     first_output = len(tokens) - n_outputs
     start = 0
     while start < len(tokens):
-        # rows without output come in steps of their own: they are not bound by max_outputs
-        is_silent = start < first_output
-        stop = min(first_output, start + backend.max_tokens) if is_silent else min(
-            len(tokens), start + backend.max_tokens, start + backend.max_outputs)
+        stop = min(len(tokens), start + backend.max_tokens, max(start, first_output) + backend.max_outputs)
+        n = max(0, stop - max(start, first_output))
         logits = backend.forward([StepSequence(tokens=tokens[start:stop], first_position=start, page_table=pages,
-                                               n_outputs=0 if is_silent else stop - start)])
-        if not is_silent:
+                                               n_outputs=n)])
+        if n:
             yield logits
         start = stop

@@ -1,0 +1,90 @@
+"""What this machine grants the process: cores and memory, within the limits of its container."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path("/")        # where /proc and /sys lie
+
+
+def usable_cores() -> int:
+    """Physical cores within the process's affinity and its cgroup's CPU quota; at least 1.
+
+    Where the machine does not say which logical CPUs share a core (Windows), each counts as one.
+    """
+    quotas = [quota for folder in _cgroup_folders("cpu") if (quota := _cpu_quota(folder)) is not None]
+    return max(1, int(min([_physical_cores(), *quotas])))
+
+
+def available_memory_bytes() -> int | None:
+    """Memory that can be taken without swapping, within the cgroup's limit; None where the system does not say."""
+    free = _meminfo_available()
+    for folder in _cgroup_folders("memory"):
+        left = _cgroup_memory_left(folder)
+        if left is not None:
+            free = left if free is None else min(free, left)
+    return free
+
+
+def _physical_cores() -> int:
+    if sys.platform == "darwin":
+        # the slower cores of Apple's processors would hold up the faster ones at every barrier
+        return _sysctl("hw.perflevel0.physicalcpu") or _sysctl("hw.physicalcpu") or os.cpu_count() or 1
+    cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    folder = ROOT / "sys/devices/system/cpu"
+    # CPUs of one core name the same siblings
+    return len({_read(folder / f"cpu{i}/topology/thread_siblings_list") or f"cpu{i}" for i in cpus})
+
+
+def _sysctl(name: str) -> int | None:
+    value, size = ctypes.c_int32(0), ctypes.c_size_t(4)
+    code = ctypes.CDLL(None).sysctlbyname(name.encode(), ctypes.byref(value), ctypes.byref(size), None, 0)
+    return value.value if code == 0 and value.value > 0 else None
+
+
+def _cgroup_folders(controller: str) -> Iterator[Path]:
+    """The folders of this process's cgroup and all above it: limits hold for everything below."""
+    for line in (_read(ROOT / "proc/self/cgroup") or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        mount = ROOT / "sys/fs/cgroup" / (controller if controllers else "")       # version 1 names its controllers
+        group = mount / path.lstrip("/")
+        yield group
+        yield from (parent for parent in group.parents if parent.is_relative_to(mount))
+
+
+def _cpu_quota(folder: Path) -> float | None:
+    """CPUs that the group may keep busy; None: no limit."""
+    limit = _read(folder / "cpu.max") or f"{_read(folder / 'cpu.cfs_quota_us')} {_read(folder / 'cpu.cfs_period_us')}"
+    quota, _, period = limit.partition(" ")         # microseconds in each period, also of microseconds
+    return None if quota in ("None", "max", "-1") else int(quota) / int(period)
+
+
+def _cgroup_memory_left(folder: Path) -> int | None:
+    """Bytes up to the group's limit, file pages counted as free; None: no limit."""
+    limit = _read(folder / "memory.max") or _read(folder / "memory.limit_in_bytes")
+    used = _read(folder / "memory.current") or _read(folder / "memory.usage_in_bytes")
+    if limit is None or used is None or limit == "max":
+        return None
+    stat = dict(line.split() for line in (_read(folder / "memory.stat") or "").splitlines())
+    return max(0, int(limit) - int(used) + int(stat.get("file") or stat.get("total_cache") or 0))
+
+
+def _meminfo_available() -> int | None:
+    for line in (_read(ROOT / "proc/meminfo") or "").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _read(path: Path) -> str | None:
+    """The file's text without blanks around it; None if there is no such file."""
+    try:
+        return path.read_text(encoding="utf-8").strip() or None
+    except OSError:
+        return None

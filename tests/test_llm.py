@@ -1,0 +1,247 @@
+"""The library: `from ggpy import LLM`."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import ggpy.llm
+from ggpy import LLM, Completion, SamplingParams
+from ggpy.backends.base import PAGE_TOKENS, StepSequence
+from ggpy.backends.reference import evaluate
+from ggpy.errors import ConfigError, GgpyError, PromptTooLongError, PullError, RequestError
+from ggpy.models import Model
+from tests.models.arch_data import ArchModel, load_arch
+
+GREEDY = SamplingParams(temperature=0, max_tokens=8)
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+class ReferenceBackend:
+    """Computes whole prefixes in NumPy; pages hold tokens instead of keys and values."""
+
+    def __init__(self, gguf: Any, model: Model, *, n_pages: int, max_tokens: int, max_outputs: int, **_: Any) -> None:
+        self.graph, self.n_vocab = model.graph, model.hparams.n_vocab
+        self.n_pages, self.max_tokens, self.max_outputs = n_pages, max_tokens, max_outputs
+        self.pages = np.zeros((n_pages, PAGE_TOKENS), np.int64)
+        self.is_closed = False
+
+    def forward(self, sequences: Sequence[StepSequence]) -> NDArray[np.float32]:
+        assert sum(s.n_outputs for s in sequences) <= self.max_outputs
+        rows = [np.empty((0, self.n_vocab), np.float32)]
+        for s in sequences:
+            end = s.first_position + len(s.tokens)
+            positions = np.arange(s.first_position, end)
+            self.pages[s.page_table[positions // PAGE_TOKENS], positions % PAGE_TOKENS] = s.tokens
+            if s.n_outputs:
+                tokens, outputs = self.pages[s.page_table].ravel()[:end], range(end - s.n_outputs, end)
+                rows.append(evaluate(self.graph, tokens, outputs=outputs)["logits"])
+        return np.concatenate(rows)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> ArchModel:
+    """A random llama of 280 tokens, with llama.cpp's logits."""
+    return load_arch("llama", tmp_path_factory.mktemp("arch"))
+
+
+@pytest.fixture
+def load(tiny: ArchModel, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., LLM]]:
+    """Loads the tiny model, on the NumPy backend."""
+    monkeypatch.setattr(ggpy.llm, "open_backend", ReferenceBackend)
+    loaded: list[LLM] = []
+
+    def open_llm(**options: Any) -> LLM:
+        loaded.append(LLM(tiny.path, **options))
+        return loaded[-1]
+
+    yield open_llm
+    for llm in loaded:
+        llm.close()
+
+
+def test_importing_ggpy_loads_nothing_else() -> None:
+    """Not even NumPy, until a public name is used."""
+    code = "import sys, ggpy; print(sorted({m.split('.')[0] for m in sys.modules} & {'numpy', 'numba', 'jinja2'}))"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert output == "[]\n"
+
+
+def test_every_public_name_is_there() -> None:
+    """The names of __all__, and no others."""
+    assert all(getattr(ggpy, name).__name__ == name for name in ggpy.__all__)
+    with pytest.raises(AttributeError, match="'ggpy' has no attribute 'LMM'"):
+        _ = ggpy.LMM
+
+
+def test_greedy_text_is_llama_cpps(load: Callable[..., LLM], tiny: ArchModel) -> None:
+    """Token by token, up to the first step where two were nearly equal."""
+    params = SamplingParams(temperature=0, max_tokens=len(tiny.greedy), ignore_eos=True)
+    completion = load(n_ctx=128).generate(tiny.tokens[:24], params)
+    close = np.flatnonzero(tiny.margins < 0.01)
+    n = int(close[0]) if len(close) else len(tiny.greedy)
+    assert n > 4
+    assert completion.tokens[:n] == tiny.greedy[:n].tolist()
+    assert (completion.finish_reason, completion.n_prompt) == ("length", 24)
+
+
+@pytest.mark.parametrize("positions", ["all", "last"])
+def test_logits_are_llama_cpps(load: Callable[..., LLM], tiny: ArchModel, positions: Any) -> None:
+    """For every position or the last, read in chunks of 16 tokens."""
+    logits = load(n_ctx=128, max_batch_tokens=16).logits(tiny.tokens, positions)
+    expected = tiny.logits if positions == "all" else tiny.logits[-1:]
+    assert logits.shape == expected.shape
+    assert np.abs(logits - expected).max() < tiny.tolerance
+
+
+def test_text_and_tokens_translate_both_ways(load: Callable[..., LLM]) -> None:
+    """BOS is added on request, control tokens are read on request."""
+    llm = load(n_ctx=128)
+    ids = llm.tokenize("Hello there")
+    assert ids[0] == llm.tokenizer.bos_id
+    assert llm.detokenize(llm.tokenize("Hello there", add_special=False)) == "Hello there"
+    bos = llm.detokenize(ids[:1])
+    assert llm.tokenize(bos, add_special=False, parse_special=True) == ids[:1]
+    assert len(llm.tokenize(bos, add_special=False)) > 1
+
+
+def test_a_stream_yields_the_text_that_generate_returns(load: Callable[..., LLM]) -> None:
+    """Its completion is the same, its pieces joined are the text."""
+    llm = load(n_ctx=128)
+    whole = llm.generate("Hello", GREEDY)
+    stream = llm.stream("Hello", GREEDY)
+    assert "".join(stream) == whole.text
+    assert stream.completion.tokens == whole.tokens
+    assert stream.completion.finish_reason == whole.finish_reason == "length"
+
+
+def test_messages_are_answered_in_the_chat_template(load: Callable[..., LLM]) -> None:
+    """The tiny model has none, so they are written as ChatML; BOS stands in front once."""
+    llm = load(n_ctx=256)
+    ids = llm.chat_tokens(HELLO)
+    assert llm.detokenize(ids[1:]) == "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+    assert ids[0] == llm.tokenizer.bos_id
+    assert llm.chat(HELLO, GREEDY).tokens == llm.generate(ids, GREEDY).tokens
+    assert "".join(llm.stream_chat(HELLO, GREEDY)) == llm.chat(HELLO, GREEDY).text
+
+
+def test_a_closed_stream_generates_no_more(load: Callable[..., LLM]) -> None:
+    """Its pages are free for the next request, its completion says that it was cancelled."""
+    llm = load(n_ctx=64)
+    stream = llm.stream(range(40), SamplingParams(temperature=0, ignore_eos=True))
+    next(stream)
+    stream.close()
+    assert list(stream) == []
+    assert stream.completion.finish_reason == "cancelled"
+    llm.stream(range(40))           # never read: dropped at once
+    assert llm.logits(list(range(60))).shape == (1, 280)
+
+
+def test_a_prompt_that_does_not_fit_is_refused_at_once(load: Callable[..., LLM]) -> None:
+    """Not only when the stream is read; logits need no room for an answer."""
+    llm = load(n_ctx=64)
+    with pytest.raises(PromptTooLongError, match="64 tokens but the context holds 64"):
+        llm.stream(range(64))
+    with pytest.raises(PromptTooLongError, match="65 tokens but the context holds 64"):
+        llm.logits(range(65))
+    assert llm.logits(range(64)).shape == (1, 280)
+    with pytest.raises(RequestError, match="token 280 is not in the vocabulary"):
+        llm.generate([280])
+
+
+def test_threads_share_the_model(load: Callable[..., LLM]) -> None:
+    """Each gets what it would get alone, and none waits for the others to end."""
+    llm = load(n_ctx=256)
+    prompts = ["one", "two two", "three three three", "4"]
+    alone = [llm.generate(prompt, GREEDY) for prompt in prompts]
+    together: list[Completion | None] = [None] * len(prompts)
+    everyone_has_begun = threading.Barrier(len(prompts))
+
+    def work(i: int) -> None:
+        stream = llm.stream(prompts[i], GREEDY)
+        next(stream)
+        everyone_has_begun.wait(timeout=60)
+        together[i] = stream.finish()
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(prompts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert [completion and completion.tokens for completion in together] == [completion.tokens for completion in alone]
+
+
+def test_an_error_in_one_answer_reaches_its_caller(
+    load: Callable[..., LLM], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here the logits of a damaged model."""
+    llm = load(n_ctx=64)
+    monkeypatch.setattr(ReferenceBackend, "forward", lambda self, sequences: np.full((1, 280), np.nan, np.float32))
+    with pytest.raises(GgpyError, match="is the model file damaged"):
+        llm.generate("Hello", GREEDY)
+
+
+def test_closing_frees_the_backend_and_ends_all_use(load: Callable[..., LLM]) -> None:
+    """The with statement does it."""
+    with load(n_ctx=64) as llm:
+        backend = llm._core.backend if llm._core else None
+        stream = llm.stream("Hello", GREEDY)
+    assert isinstance(backend, ReferenceBackend)
+    assert backend.is_closed
+    with pytest.raises(GgpyError, match="this LLM is closed"):
+        llm.generate("Hello")
+    with pytest.raises(GgpyError, match="this LLM is closed"):
+        next(stream)
+    llm.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
+def test_a_forked_process_is_told_to_load_its_own(load: Callable[..., LLM], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads do not survive a fork, so waiting for them would never end."""
+    llm = load(n_ctx=64)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    with pytest.raises(GgpyError, match="was forked"):
+        llm.generate("Hello")
+
+
+def test_the_context_is_the_models_cut_to_memory(load: Callable[..., LLM], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of what is available may go to keys and values."""
+    llm = load()
+    trained = llm.metadata.get_int("llama.context_length")
+    assert llm.n_ctx == min(trained, 4096)
+    monkeypatch.setattr(ggpy.llm, "available_memory_bytes", lambda: 1000)
+    assert load().n_ctx == PAGE_TOKENS
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"compute": "int4"}, "compute='int4': expected one of int8, f32"),
+    ({"kv_type": "q8_0"}, "kv_type='q8_0'"),
+    ({"repack": True}, "repack=True"),
+    ({"n_ctx": 1}, "n_ctx=1: expected 2 or more"),
+    ({"n_ctx": 0}, "n_ctx=0"),
+    ({"max_batch_tokens": 0}, "max_batch_tokens=0"),
+])
+def test_settings_that_cannot_work_are_refused(
+    load: Callable[..., LLM], options: dict[str, Any], message: str
+) -> None:
+    """Before anything is loaded."""
+    with pytest.raises(ConfigError, match=message):
+        load(**options)
+
+
+def test_a_name_that_no_model_has_is_refused(tmp_path: Path) -> None:
+    """As is a file that is not there."""
+    with pytest.raises(PullError, match="no model is called 'smolm2'"):
+        LLM("smolm2")
+    with pytest.raises(PullError, match="there is no such file"):
+        LLM(tmp_path / "model.gguf")

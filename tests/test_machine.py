@@ -1,0 +1,79 @@
+"""What the machine grants, read from files as Linux writes them."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from ggpy import machine
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine of 8 logical CPUs, two on each core, of which this process may use the first six."""
+    monkeypatch.setattr(machine, "ROOT", tmp_path)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(6)), raising=False)
+    for i in range(8):
+        core = i // 2
+        write(tmp_path, f"sys/devices/system/cpu/cpu{i}/topology/thread_siblings_list", f"{2 * core}-{2 * core + 1}")
+    write(tmp_path, "proc/meminfo", "MemTotal: 9000 kB\nMemAvailable: 5000 kB")
+    return tmp_path
+
+
+def write(root: Path, name: str, text: str) -> None:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def test_threads_of_a_core_count_once(root: Path) -> None:
+    """Six logical CPUs are three cores."""
+    assert machine.usable_cores() == 3
+
+
+def test_cpus_that_name_no_siblings_count_each(root: Path) -> None:
+    """As where /sys is hidden."""
+    for file in root.rglob("thread_siblings_list"):
+        file.unlink()
+    assert machine.usable_cores() == 6
+
+
+@pytest.mark.parametrize(("files", "cores"), [
+    ({"proc/self/cgroup": "0::/a/b", "sys/fs/cgroup/a/b/cpu.max": "max 100000"}, 3),
+    ({"proc/self/cgroup": "0::/a/b", "sys/fs/cgroup/a/b/cpu.max": "250000 100000"}, 2),
+    ({"proc/self/cgroup": "0::/a/b", "sys/fs/cgroup/a/cpu.max": "100000 100000"}, 1),       # the group above
+    ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "20000 100000"}, 1),             # never less than one
+    ({"proc/self/cgroup": "4:cpu,cpuacct:/x\n0::/", "sys/fs/cgroup/cpu/x/cpu.cfs_quota_us": "200000",
+      "sys/fs/cgroup/cpu/x/cpu.cfs_period_us": "100000"}, 2),
+    ({"proc/self/cgroup": "4:cpu:/", "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
+      "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000"}, 3),
+])
+def test_a_quota_limits_the_cores(root: Path, files: dict[str, str], cores: int) -> None:
+    """Of either version of cgroups."""
+    for name, text in files.items():
+        write(root, name, text)
+    assert machine.usable_cores() == cores
+
+
+@pytest.mark.parametrize(("files", "expected"), [
+    ({}, 5_120_000),
+    ({"proc/self/cgroup": "0::/a", "sys/fs/cgroup/a/memory.max": "3000000", "sys/fs/cgroup/a/memory.current": "1000000",
+      "sys/fs/cgroup/a/memory.stat": "anon 600000\nfile 400000"}, 2_400_000),     # the page cache can be dropped
+    ({"proc/self/cgroup": "0::/a", "sys/fs/cgroup/a/memory.max": "max", "sys/fs/cgroup/a/memory.current": "1"},
+     5_120_000),
+    ({"proc/self/cgroup": "9:memory:/", "sys/fs/cgroup/memory/memory.limit_in_bytes": "2000",
+      "sys/fs/cgroup/memory/memory.usage_in_bytes": "500"}, 1500),
+])
+def test_available_memory_is_that_of_the_tightest_limit(root: Path, files: dict[str, str], expected: int) -> None:
+    """Of the machine and the cgroup."""
+    for name, text in files.items():
+        write(root, name, text)
+    assert machine.available_memory_bytes() == expected
+
+
+def test_memory_is_unknown_where_the_system_does_not_say(root: Path) -> None:
+    """As outside Linux."""
+    (root / "proc/meminfo").unlink()
+    assert machine.available_memory_bytes() is None
