@@ -113,7 +113,7 @@ class CpuBackend:
         sums = 8 * CHUNK_ROWS * GROUP_ROWS * 4
         group = max((self.weights.matrix(tensor).packing.group_bytes(tensor.shape[-1])
                      for tensor in _matrices(self.plan) if self.weights.matrix(tensor).mapped), default=0)
-        attention = max((attention_scratch_bytes(op, self.n_pages * PAGE_TOKENS) for op in self.plan.attentions),
+        attention = max((attention_scratch_bytes(op) for op in self.plan.attentions),
                         default=0)
         return aligned(max(sums + group, attention), 4096)
 

@@ -10,7 +10,6 @@ from ggpy.backends.cpu.memory import Arena, aligned
 from ggpy.formats import dequantize
 from ggpy.gguf import GGUFFile, TensorInfo
 from ggpy.kernels.cpu.arguments import PACK, argument_block
-from ggpy.kernels.cpu.expand import expand
 from ggpy.kernels.cpu.packing import EXPANDED, PACKINGS, Packing, packing_of
 from ggpy.kernels.cpu.team import TAPE_WORDS, Team
 
@@ -114,6 +113,8 @@ class WeightStore:
         team.run(tape, 0)
 
     def _expand(self, weight: PackedWeight) -> None:
+        from ggpy.kernels.cpu.expand import expand      # rare formats only
+
         rows = weight.tensor.rows().reshape(_n_matrices(weight.tensor), weight.n_out, -1)
         for i, matrix in enumerate(rows):
             packed = expand(matrix, weight.tensor.type)

@@ -1,0 +1,147 @@
+"""The CPU backend: llama.cpp's logits on the truth path, and the same bits whatever keeps a row company."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ggpy.backends.base import PAGE_TOKENS, StepSequence
+from ggpy.backends.cpu import CpuBackend
+from ggpy.gguf import GGUFFile
+from ggpy.models import build_model
+from tests.models.arch_data import ArchModel, arch_names
+
+Load = Callable[[str], ArchModel]
+Float32 = NDArray[np.float32]
+N_PAGES = 24
+QUANTISED = ("llama_q8_0", "qwen2_q8_0", "llama_moe_q8_0")
+
+
+@contextmanager
+def cpu(model: ArchModel, **options: Any) -> Iterator[CpuBackend]:
+    """A backend of a tiny model; by default two threads and int8 activations."""
+    gguf = GGUFFile(model.path)
+    settings = {"n_threads": 2, "n_pages": N_PAGES, "max_tokens": 128, **options}
+    backend = CpuBackend(gguf, build_model(gguf, model.n_ctx).graph, **settings)
+    try:
+        yield backend
+    finally:
+        backend.close()
+
+
+def pages(*ids: int) -> NDArray[np.int32]:
+    return np.array(ids, np.int32)
+
+
+def in_chunks(backend: CpuBackend, tokens: NDArray[np.int32], sizes: list[int], table: NDArray[np.int32]) -> Float32:
+    """Logits of every token, computed in steps of the given sizes, the last size repeated."""
+    logits, start = [], 0
+    while start < len(tokens):
+        size = sizes[min(len(logits), len(sizes) - 1)]
+        part = tokens[start: start + size]
+        logits.append(backend.forward([StepSequence(part, start, table, len(part))]).copy())
+        start += len(part)
+    return np.concatenate(logits)
+
+
+@pytest.mark.parametrize("name", arch_names())
+def test_truth_path_gives_llama_cpp_logits_at_every_position(name: str, arch_model: Load) -> None:
+    """Float32 weights, activations and cache are within the model's tolerance everywhere."""
+    model = arch_model(name)
+    with cpu(model, compute="f32", kv_type="f32") as backend:
+        logits = in_chunks(backend, model.tokens, [128], pages(0, 1, 2))
+    assert np.abs(logits - model.logits).max() <= model.tolerance
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "gemma3", "gpt-oss", "qwen3moe", "llama_moe_q8_0", "qwen2_q8_0"])
+@pytest.mark.parametrize("sizes", [[1], [7], [31, 1, 33, 2], [50, 1]])
+def test_bits_do_not_depend_on_the_chunks(name: str, sizes: list[int], arch_model: Load) -> None:
+    """A prompt at once, token by token or in odd pieces gives equal logits at every position."""
+    model = arch_model(name)
+    with cpu(model) as backend:
+        whole = in_chunks(backend, model.tokens, [128], pages(0, 1, 2))
+        parts = in_chunks(backend, model.tokens, sizes, pages(7, 3, 5))
+    assert np.array_equal(whole, parts)
+
+
+@pytest.mark.parametrize("name", ["llama_q8_0", "gemma3", "qwen3moe", "llama_moe_q8_0"])
+@pytest.mark.parametrize("n_threads", [1, 3, 4])
+def test_bits_do_not_depend_on_the_threads(name: str, n_threads: int, arch_model: Load) -> None:
+    """One, two, three or four threads give equal logits, prompt and single tokens alike."""
+    model = arch_model(name)
+    with cpu(model) as backend:
+        expected = in_chunks(backend, model.tokens, [60, 1], pages(0, 1, 2))
+    with cpu(model, n_threads=n_threads) as backend:
+        assert np.array_equal(in_chunks(backend, model.tokens, [60, 1], pages(0, 1, 2)), expected)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "llama_moe_q8_0", "qwen2_q8_0"])
+def test_bits_do_not_depend_on_other_sequences(name: str, arch_model: Load) -> None:
+    """Three sequences in one step, one reading its prompt, one generating, one shorter, are each as if alone."""
+    model = arch_model(name)
+    long, short = model.tokens, model.tokens[20:49]
+    with cpu(model) as backend:
+        alone_long = in_chunks(backend, long, [128], pages(0, 1, 2))
+        alone_short = in_chunks(backend, short, [128], pages(3))
+        backend.forward([StepSequence(long[:70], 0, pages(10, 12, 11), 0)])
+        together = backend.forward([
+            StepSequence(long[70:71], 70, pages(10, 12, 11), 1),
+            StepSequence(short, 0, pages(20), len(short)),
+            StepSequence(long[:40], 0, pages(15, 14), 40)])
+    assert np.array_equal(together[0], alone_long[70])
+    assert np.array_equal(together[1: 1 + len(short)], alone_short)
+    assert np.array_equal(together[1 + len(short):], alone_long[:40])
+
+
+@pytest.mark.parametrize("name", QUANTISED)
+def test_bits_do_not_depend_on_the_layout(name: str, arch_model: Load) -> None:
+    """Weights read where the file has them give the logits of packed ones."""
+    model = arch_model(name)
+    with cpu(model, repack="on") as backend:
+        packed = in_chunks(backend, model.tokens, [40, 1], pages(0, 1, 2))
+    with cpu(model, repack="off") as backend:
+        assert np.array_equal(in_chunks(backend, model.tokens, [40, 1], pages(0, 1, 2)), packed)
+
+
+@pytest.mark.parametrize("name", ["llama_q8_0", "qwen2_q8_0"])
+def test_int8_activations_stay_close_to_float32(name: str, arch_model: Load) -> None:
+    """The default path differs from the truth by rounding: far less than llama.cpp's own 0.5."""
+    model = arch_model(name)
+    with cpu(model) as backend:
+        logits = in_chunks(backend, model.tokens, [128], pages(0, 1, 2))
+    assert np.abs(logits - model.logits).max() <= 0.5
+
+
+def test_only_the_last_rows_are_output(arch_model: Load) -> None:
+    """n_outputs picks the last rows of each sequence, in order; a step may have none."""
+    model = arch_model("llama")
+    with cpu(model) as backend:
+        whole = in_chunks(backend, model.tokens, [128], pages(0, 1, 2))
+        assert backend.forward([StepSequence(model.tokens[:50], 0, pages(4, 5), 0)]).shape == (0, backend.n_vocab)
+        some = backend.forward([StepSequence(model.tokens[50:], 50, pages(4, 5, 6), 3)])
+    assert np.array_equal(some, whole[-3:])
+
+
+def test_greedy_continuation_is_llama_cpps(arch_model: Load) -> None:
+    """24 tokens read, then one at a time: the same tokens as llama.cpp wherever its choice was clear."""
+    model = arch_model("llama")
+    with cpu(model, compute="f32", kv_type="f32") as backend:
+        table = pages(2, 1, 0)
+        logits = backend.forward([StepSequence(model.tokens[:24], 0, table, 1)])
+        for i, (expected, margin) in enumerate(zip(model.greedy, model.margins, strict=True)):
+            token = int(logits[0].argmax())
+            assert token == expected or margin < 1e-3
+            logits = backend.forward([StepSequence([int(expected)], 24 + i, table, 1)])
+
+
+def test_float16_cache_holds_whole_pages(arch_model: Load) -> None:
+    """A sequence that ends exactly at a page's end, and one token beyond, read the pages they should."""
+    model = arch_model("llama")
+    with cpu(model) as backend:
+        whole = in_chunks(backend, model.tokens, [128], pages(0, 1, 2))
+        backend.forward([StepSequence(model.tokens[:2 * PAGE_TOKENS], 0, pages(9, 8, 7), 0)])
+        after = backend.forward([StepSequence(model.tokens[2 * PAGE_TOKENS:], 2 * PAGE_TOKENS, pages(9, 8, 7), 1)])
+    assert np.array_equal(after[0], whole[-1])
