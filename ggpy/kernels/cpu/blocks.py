@@ -68,6 +68,25 @@ def high_nibbles(v):
 
 
 @device
+def two_bits(v, shift):
+    """Two bits from `shift` on of every byte of four registers."""
+    return bits(v[0], shift, 3), bits(v[1], shift, 3), bits(v[2], shift, 3), bits(v[3], shift, 3)
+
+
+@device
+def moved_bit(h, j, place):
+    """Bit j of every byte, as bit `place`, the others 0."""
+    return bits_up(bits(h, j, 1), place, 1 << place)
+
+
+@device
+def with_bit(w, h, j, place):
+    """Four registers with bit j of the bytes of h as their bit `place`."""
+    return (w[0] | moved_bit(h[0], j, place), w[1] | moved_bit(h[1], j, place),
+            w[2] | moved_bit(h[2], j, place), w[3] | moved_bit(h[3], j, place))
+
+
+@device
 def nibbles(p):
     """A block of four lines: weights 4 k + i in their low halves, 16 + 4 k + i in their high halves."""
     v = load_4_lines(p)

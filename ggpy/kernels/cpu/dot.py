@@ -1,10 +1,12 @@
-"""Integer dot products of bytes: the operations that name an instruction, with the form that each level has.
+"""Integer dot products and table lookups of bytes: operations that name an instruction, with each level's own form.
 
 `dot4(acc, w, y)` adds to lane i of acc (int32) the sum over k < 4 of w[4 i + k] * y[4 i + k].
 - `dot4_u7`: w in 0..127, y in -127..127.
 - `dot4_i8`: w in -128..127 made ready by `ready_i8`, y in -127..127, and acc started by `start_i8`. x86's vpdpbusd
   wants one side unsigned, so there `ready_i8` adds 128 and `start_i8` takes back 128 times the sum of the activations.
 Nothing saturates, so the sums are exact and every level gives the same integers.
+
+`lookup16(table, i)` gives byte i[k], 0..15, of the table in lane k; its 16 bytes stand four times in the register.
 """
 
 from typing import Any
@@ -93,6 +95,24 @@ def _start_i8(b: ir.IRBuilder, s: Any, address: ir.Value) -> ir.Value:
     return broadcast(b, b.load(pointer(b, address, INT[32]), align=1), 16)
 
 
+def _select_by_bits(b: ir.IRBuilder, table: ir.Value, i: ir.Value) -> ir.Value:
+    """Any processor: of the 16 entries, in every lane, each bit of the index keeps one half of those left."""
+    n = i.type.count
+    entries = [lanes_of(b, table, None, [k] * n) for k in range(16)]
+    for bit in (1, 2, 4, 8):
+        is_set = b.icmp_unsigned("!=", b.and_(i, ir.Constant(i.type, [bit] * n)), ir.Constant(i.type, [0] * n))
+        entries = [b.select(is_set, high, low) for low, high in zip(entries[::2], entries[1::2], strict=True)]
+    return entries[0]
+
+
+def _lookup16(b: ir.IRBuilder, s: Any, table: ir.Value, i: ir.Value) -> ir.Value:
+    for feature, n, name in (("avx512bw", 1, "llvm.x86.avx512.pshuf.b.512"), ("avx2", 2, "llvm.x86.avx2.pshuf.b"),
+                             ("neon", 4, "llvm.aarch64.neon.tbl1.v16i8")):
+        if LEVEL.has(feature):
+            pairs = zip(_pieces(b, table, n), _pieces(b, i, n), strict=True)
+            return _joined(b, [call(b, name, t.type, [t, k]) for t, k in pairs])
+    return _select_by_bits(b, table, i)
+
 
 def _dot_types(acc: Any, w: Any, y: Any) -> tuple[Any, ...]:
     return i32x16, i32x16, i8x64, i8x64
@@ -102,3 +122,4 @@ dot4_u7 = function(3, _dot_types, _dot4_u7)
 dot4_i8 = function(3, _dot_types, _dot4_i8)
 ready_i8 = function(1, lambda w: (w, w), _ready_i8)
 start_i8 = function(1, lambda a: (i32x16, types.int64), _start_i8)      # address of -128 * sum of the activations
+lookup16 = function(2, lambda table, i: (i8x64, i8x64, i8x64), _lookup16)

@@ -41,11 +41,18 @@ PACKINGS = {
     TensorType.F32: Packing("f32", 1, 64, int8=False),
     TensorType.F16: Packing("f16", 1, 32, int8=False),
     TensorType.BF16: Packing("bf16", 1, 32, int8=False),
+    TensorType.Q4_0: Packing("q4_0", 64, 576),
     TensorType.Q4_1: Packing("q4_1", 64, 640),
     TensorType.Q5_0: Packing("q5_0", 64, 704),
+    TensorType.Q5_1: Packing("q5_1", 64, 768),
     TensorType.Q8_0: Packing("q8_0", 64, 1088),
+    TensorType.Q2_K: Packing("q2_k", 256, 1344),
+    TensorType.Q3_K: Packing("q3_k", 256, 1792),
     TensorType.Q4_K: Packing("q4_k", 256, 2304),
+    TensorType.Q5_K: Packing("q5_k", 256, 2816),
     TensorType.Q6_K: Packing("q6_k", 256, 3392),
+    TensorType.IQ4_NL: Packing("iq4_nl", 64, 576),
+    TensorType.IQ4_XS: Packing("iq4_xs", 256, 2176),
 }
 EXPANDED = Packing("expanded", 64, 2 * (2 * 64 + 512))
 

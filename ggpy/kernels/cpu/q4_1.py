@@ -8,7 +8,7 @@ from ggpy.formats.q4 import Q4_1_BLOCK
 from ggpy.kernels.cpu.blocks import add_pair_with_minimum, nibbles, prefetch_lines
 from ggpy.kernels.cpu.interleave import file_block, interleave, interleave_half, make_pack
 from ggpy.kernels.cpu.kernel import device
-from ggpy.kernels.cpu.matmul import make_linear
+from ggpy.kernels.cpu.matmul import make_expert_linear, make_linear
 from ggpy.kernels.cpu.simd import load_f16x16
 
 FILE = file_block(Q4_1_BLOCK)
@@ -35,4 +35,5 @@ def pack_block(source, stride, n, unit, i):
 
 
 linear = make_linear(rows)
+expert_linear = make_expert_linear(rows)
 pack = make_pack(FILE.size, UNIT_BYTES, 2, pack_block)

@@ -15,7 +15,7 @@ from ggpy.kernels.cpu.blocks import (
 )
 from ggpy.kernels.cpu.interleave import file_block, interleave_bytes, interleave_half, interleave_word, make_pack
 from ggpy.kernels.cpu.kernel import device
-from ggpy.kernels.cpu.matmul import make_linear
+from ggpy.kernels.cpu.matmul import make_expert_linear, make_linear
 from ggpy.kernels.cpu.simd import load_f16x16, load_i32x16, splat_i32x16, to_f32
 
 FILE = file_block(Q4_K_BLOCK)
@@ -71,4 +71,5 @@ def pack_block(source, stride, n, unit, i):
 
 
 linear = make_linear(rows)
+expert_linear = make_expert_linear(rows)
 pack = make_pack(FILE.size, UNIT_BYTES, 1, pack_block)

@@ -9,7 +9,7 @@ from ggpy.kernels.cpu.blocks import biased, bits, bits_up, make_add_pair, make_h
 from ggpy.kernels.cpu.dot import dot4_u7
 from ggpy.kernels.cpu.interleave import file_block, interleave, interleave_half, interleave_word, make_pack
 from ggpy.kernels.cpu.kernel import device
-from ggpy.kernels.cpu.matmul import make_linear
+from ggpy.kernels.cpu.matmul import make_expert_linear, make_linear
 from ggpy.kernels.cpu.simd import load_f16x16, load_i8x64, load_i32x16, splat_i32x16, store
 
 FILE = file_block(Q5_0_BLOCK)
@@ -59,4 +59,5 @@ def pack_block(source, stride, n, unit, i):
 
 
 linear = make_linear(rows)
+expert_linear = make_expert_linear(rows)
 pack = make_pack(FILE.size, UNIT_BYTES, 2, pack_block)

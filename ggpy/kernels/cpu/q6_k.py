@@ -20,7 +20,7 @@ from ggpy.kernels.cpu.blocks import (
 from ggpy.kernels.cpu.dot import dot4_u7
 from ggpy.kernels.cpu.interleave import file_block, interleave_bytes, make_pack, widen_half
 from ggpy.kernels.cpu.kernel import device
-from ggpy.kernels.cpu.matmul import make_linear
+from ggpy.kernels.cpu.matmul import make_expert_linear, make_linear
 from ggpy.kernels.cpu.simd import load_f32x16, load_i32x16, sra, to_f32
 
 FILE = file_block(Q6_K_BLOCK)
@@ -87,4 +87,5 @@ def pack_block(source, stride, n, unit, i):
 
 
 linear = make_linear(rows)
+expert_linear = make_expert_linear(rows)
 pack = make_pack(FILE.size, UNIT_BYTES, 1, pack_block)

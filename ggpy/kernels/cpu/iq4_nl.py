@@ -1,0 +1,45 @@
+"""IQ4_NL: w = d * VALUES[q] with 16 uneven values, -127..113, d per 32 weights.
+
+Packed unit of two blocks, 576 bytes: d of both (16 float16 each), then four lines of nibbles for each (see `nibbles`).
+"""
+
+from ggpy.formats.iq4 import IQ4_NL_BLOCK, IQ4_VALUES
+from ggpy.kernels.cpu.blocks import add_pair_i8, nibbles, prefetch_lines
+from ggpy.kernels.cpu.dot import lookup16, ready_i8
+from ggpy.kernels.cpu.interleave import file_block, interleave, interleave_half, make_pack
+from ggpy.kernels.cpu.kernel import device
+from ggpy.kernels.cpu.matmul import make_expert_linear, make_linear
+from ggpy.kernels.cpu.simd import constant, i8x64, load_f16x16
+
+FILE = file_block(IQ4_NL_BLOCK)
+UNIT_BYTES = 576
+QS = 64
+values = constant(i8x64, IQ4_VALUES.tolist() * 4)
+
+
+@device
+def lookups(p):
+    """A block of four lines of nibbles as values, ready for dot4_i8."""
+    q, t = nibbles(p), ready_i8(values())
+    return (lookup16(t, q[0]), lookup16(t, q[1]), lookup16(t, q[2]), lookup16(t, q[3]),
+            lookup16(t, q[4]), lookup16(t, q[5]), lookup16(t, q[6]), lookup16(t, q[7]))
+
+
+@device
+def rows(w, n_blocks, m, q, da, ys, n16, acc):
+    """Adds one group times m activation rows to acc."""
+    for j in range(0, n_blocks, 2):
+        p = w + j // 2 * UNIT_BYTES
+        prefetch_lines(p, 9)
+        add_pair_i8(j, m, q, da, n16, acc, lookups(p + QS), lookups(p + QS + 256), load_f16x16(p), load_f16x16(p + 32))
+
+
+@device
+def pack_block(source, stride, n, unit, i):
+    interleave_half(source + FILE.d, stride, n, unit + 32 * i)
+    interleave(source + FILE.qs, stride, n, unit + QS + 256 * i)
+
+
+linear = make_linear(rows)
+expert_linear = make_expert_linear(rows)
+pack = make_pack(FILE.size, UNIT_BYTES, 2, pack_block)

@@ -1,0 +1,73 @@
+"""Q3_K: w = d * scale * (q - 4) with q in 0..7, scale in -32..31 per 16 weights, d per 256.
+
+Packed unit of eight blocks, 1792 bytes: d (16 float32), three lines of the 12 bytes that hold the 6-bit scales, eight
+lines of third bits (bit b of a byte belongs to block b), 16 lines of low bits, all as they lie in the file: of each
+half of 128 weights, bits 2 b, 2 b + 1 of its eight lines belong to its block b.
+"""
+
+from ggpy.formats.k_quants import Q3_K_BLOCK
+from ggpy.kernels.cpu.blocks import (
+    biased,
+    load_4_lines,
+    make_add_pair_16,
+    make_half_sums,
+    prefetch_lines,
+    two_bits,
+    with_bit,
+)
+from ggpy.kernels.cpu.dot import dot4_u7
+from ggpy.kernels.cpu.interleave import file_block, interleave_bytes, interleave_word, make_pack, widen_half
+from ggpy.kernels.cpu.kernel import device
+from ggpy.kernels.cpu.matmul import make_expert_linear, make_linear
+from ggpy.kernels.cpu.simd import load_f32x16, load_i32x16, splat_i32x16, to_f32
+
+FILE = file_block(Q3_K_BLOCK)
+UNIT_BYTES = 1792
+SCALES, HIGH, QS = 64, 256, 768
+add_pair = make_add_pair_16(make_half_sums(dot4_u7, biased(5)), 1)
+
+
+@device
+def scale(p, s):
+    """The scales of the 16 weights number s as float32, from three lines at p: see formats/k_quants.py for the bits."""
+    low = (load_i32x16(p + 64 * (s % 8 // 4)) >> (8 * (s % 4) + 4 * (s // 8))) & splat_i32x16(15)
+    high = (load_i32x16(p + 128) >> (8 * (s % 4) + 2 * (s // 4))) & splat_i32x16(3)
+    return to_f32((low | (high << 4)) - splat_i32x16(32))
+
+
+@device
+def scales(p, b):
+    """Both scales of block b."""
+    return scale(p, 2 * b), scale(p, 2 * b + 1)
+
+
+@device
+def rows(w, n_blocks, m, q, da, ys, n16, acc):
+    """Adds one group times m activation rows to acc."""
+    for u in range(n_blocks // 8):
+        p = w + u * UNIT_BYTES
+        d = load_f32x16(p)
+        for b in range(0, 8, 2):
+            low = p + QS + 512 * (b // 4)
+            prefetch_lines(p + 448 * (b // 2), 7)
+            v0, v1 = load_4_lines(low), load_4_lines(low + 256)
+            h0, h1 = load_4_lines(p + HIGH), load_4_lines(p + HIGH + 256)
+            shift = 2 * (b % 4)
+            add_pair(8 * u + b, m, q, da, n16, acc,
+                     with_bit(two_bits(v0, shift), h0, b, 2) + with_bit(two_bits(v1, shift), h1, b, 2),
+                     with_bit(two_bits(v0, shift + 2), h0, b + 1, 2) + with_bit(two_bits(v1, shift + 2), h1, b + 1, 2),
+                     d, scales(p + SCALES, b), scales(p + SCALES, b + 1))
+
+
+@device
+def pack_block(source, stride, n, unit, i):
+    widen_half(source + FILE.d, stride, n, unit)
+    for k in range(3):
+        interleave_word(source + FILE.scales + 4 * k, stride, n, unit + SCALES + 64 * k)
+    interleave_bytes(source + FILE.hmask, 32, stride, n, unit + HIGH)
+    interleave_bytes(source + FILE.qs, 64, stride, n, unit + QS)
+
+
+linear = make_linear(rows)
+expert_linear = make_expert_linear(rows)
+pack = make_pack(FILE.size, UNIT_BYTES, 1, pack_block)

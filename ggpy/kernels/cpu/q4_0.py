@@ -1,0 +1,37 @@
+"""Q4_0: w = d * (q - 8) with q in 0..15, d per 32 weights.
+
+Packed unit of two blocks, 576 bytes: d of both (16 float16 each), then four lines of nibbles for each (see `nibbles`).
+"""
+
+from ggpy.formats.q4 import Q4_0_BLOCK
+from ggpy.kernels.cpu.blocks import biased, make_add_pair, make_half_sums, nibbles, prefetch_lines
+from ggpy.kernels.cpu.dot import dot4_u7
+from ggpy.kernels.cpu.interleave import file_block, interleave, interleave_half, make_pack
+from ggpy.kernels.cpu.kernel import device
+from ggpy.kernels.cpu.matmul import make_expert_linear, make_linear
+from ggpy.kernels.cpu.simd import load_f16x16
+
+FILE = file_block(Q4_0_BLOCK)
+UNIT_BYTES = 576
+QS = 64
+add_pair = make_add_pair(make_half_sums(dot4_u7, biased(4)))
+
+
+@device
+def rows(w, n_blocks, m, q, da, ys, n16, acc):
+    """Adds one group times m activation rows to acc."""
+    for j in range(0, n_blocks, 2):
+        p = w + j // 2 * UNIT_BYTES
+        prefetch_lines(p, 9)
+        add_pair(j, m, q, da, n16, acc, nibbles(p + QS), nibbles(p + QS + 256), load_f16x16(p), load_f16x16(p + 32))
+
+
+@device
+def pack_block(source, stride, n, unit, i):
+    interleave_half(source + FILE.d, stride, n, unit + 32 * i)
+    interleave(source + FILE.qs, stride, n, unit + QS + 256 * i)
+
+
+linear = make_linear(rows)
+expert_linear = make_expert_linear(rows)
+pack = make_pack(FILE.size, UNIT_BYTES, 2, pack_block)

@@ -1,0 +1,41 @@
+"""Q5_1: w = d * q + m with q in 0..31, d and m per 32 weights.
+
+Packed unit of two blocks, 768 bytes: for each block d and m (16 float16 each), then for each a line of fifth bits and
+four of nibbles, as in q5_0.py.
+"""
+
+from ggpy.formats.q5 import Q5_1_BLOCK
+from ggpy.kernels.cpu.blocks import add_pair_with_minimum, prefetch_lines
+from ggpy.kernels.cpu.interleave import file_block, interleave, interleave_half, make_pack
+from ggpy.kernels.cpu.kernel import device
+from ggpy.kernels.cpu.matmul import make_expert_linear, make_linear
+from ggpy.kernels.cpu.q5_0 import BLOCK_BYTES, five_bits, interleave_fifth_bits
+from ggpy.kernels.cpu.simd import load_f16x16
+
+FILE = file_block(Q5_1_BLOCK)
+UNIT_BYTES = 768
+QH = 128
+
+
+@device
+def rows(w, n_blocks, m, q, da, ys, n16, acc):
+    """Adds one group times m activation rows to acc; as w = d * q - (-m), the minimum is -m."""
+    for j in range(0, n_blocks, 2):
+        p = w + j // 2 * UNIT_BYTES
+        prefetch_lines(p, 12)
+        add_pair_with_minimum(j, m, q, da, ys, acc, five_bits(p + QH), five_bits(p + QH + BLOCK_BYTES),
+                              load_f16x16(p), load_f16x16(p + 64),
+                              load_f16x16(p + 32) * (-1.0), load_f16x16(p + 96) * (-1.0))
+
+
+@device
+def pack_block(source, stride, n, unit, i):
+    interleave_half(source + FILE.d, stride, n, unit + 64 * i)
+    interleave_half(source + FILE.m, stride, n, unit + 64 * i + 32)
+    interleave_fifth_bits(source + FILE.qh, stride, n, unit + QH + BLOCK_BYTES * i)
+    interleave(source + FILE.qs, stride, n, unit + QH + BLOCK_BYTES * i + 64)
+
+
+linear = make_linear(rows)
+expert_linear = make_expert_linear(rows)
+pack = make_pack(FILE.size, UNIT_BYTES, 2, pack_block)

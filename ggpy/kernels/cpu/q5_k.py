@@ -1,0 +1,59 @@
+"""Q5_K: w = d * scale * q - dm * minimum with q in 0..31, otherwise like Q4_K.
+
+Packed unit of eight blocks, 2816 bytes: d and dm (16 float16 each), three lines of scales and minimums as in q4_k.py,
+eight lines of fifth bits (bit b of a byte belongs to block b), 32 lines of nibbles as in q4_k.py.
+"""
+
+from ggpy.formats.k_quants import Q5_K_BLOCK
+from ggpy.kernels.cpu.blocks import (
+    add_pair_with_minimum,
+    high_nibbles,
+    load_4_lines,
+    low_nibbles,
+    prefetch_lines,
+    with_bit,
+)
+from ggpy.kernels.cpu.interleave import file_block, interleave_bytes, interleave_half, interleave_word, make_pack
+from ggpy.kernels.cpu.kernel import device
+from ggpy.kernels.cpu.matmul import make_expert_linear, make_linear
+from ggpy.kernels.cpu.q4_k import minimum, scale
+from ggpy.kernels.cpu.simd import load_f16x16
+
+FILE = file_block(Q5_K_BLOCK)
+UNIT_BYTES = 2816
+SCALES, QH, QS = 64, 256, 768
+
+
+@device
+def rows(w, n_blocks, m, q, da, ys, n16, acc):
+    """Adds one group times m activation rows to acc; d * scale and dm * minimum are exact, so S meets them at once."""
+    for u in range(n_blocks // 8):
+        p = w + u * UNIT_BYTES
+        d = load_f16x16(p)
+        dm = load_f16x16(p + 32)
+        for j in range(0, 8, 2):
+            lines = p + QS + 256 * j
+            prefetch_lines(lines, 11)
+            a, b = load_4_lines(lines), load_4_lines(lines + 256)
+            g, h = load_4_lines(p + QH), load_4_lines(p + QH + 256)
+            add_pair_with_minimum(
+                8 * u + j, m, q, da, ys, acc,
+                with_bit(low_nibbles(a), g, j, 4) + with_bit(low_nibbles(b), h, j, 4),
+                with_bit(high_nibbles(a), g, j + 1, 4) + with_bit(high_nibbles(b), h, j + 1, 4),
+                d * scale(p + SCALES, j), d * scale(p + SCALES, j + 1),
+                dm * minimum(p + SCALES, j), dm * minimum(p + SCALES, j + 1))
+
+
+@device
+def pack_block(source, stride, n, unit, i):
+    interleave_half(source + FILE.d, stride, n, unit)
+    interleave_half(source + FILE.dmin, stride, n, unit + 32)
+    for k in range(3):
+        interleave_word(source + FILE.scales + 4 * k, stride, n, unit + SCALES + 64 * k)
+    interleave_bytes(source + FILE.qh, 32, stride, n, unit + QH)
+    interleave_bytes(source + FILE.qs, 128, stride, n, unit + QS)
+
+
+linear = make_linear(rows)
+expert_linear = make_expert_linear(rows)
+pack = make_pack(FILE.size, UNIT_BYTES, 1, pack_block)
