@@ -55,11 +55,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser, subparsers = _parsers()
         if name is not None and name not in COMMANDS:
             parser.error(_unknown_command(name))
-        module = _load(name, subparsers[name]) if name is not None else None
-        args = parser.parse_args(argv)
-        if module is None:
+        start = argv.index(name) if name is not None else len(argv)
+        parser.parse_args(argv[:start])         # what stands before the command; --help and --version end here
+        if name is None:
             parser.print_help(sys.stderr)
             return USAGE
+        module = _load(name, subparsers[name])
+        args = subparsers[name].parse_intermixed_args(argv[start + 1 :])        # flags may stand between arguments
         verbose = args.verbose
         _start_logging(verbose)
         code: int = module.main(args)

@@ -1,0 +1,51 @@
+"""Loading a model while somebody watches."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.status import Status
+from rich.text import Text
+
+from ggpy.llm import LLM
+from ggpy.tools.pull import resolve_model
+
+
+def load(spec: str, **options: Any) -> LLM:
+    """The model that `spec` names, with progress on stderr: of the pull if it is absent, then of its kernels."""
+    path = resolve_model(spec)
+    with KernelProgress(f"loading {spec}") as progress:
+        return LLM(path, progress=progress.update, **options)
+
+
+class KernelProgress:
+    """Says on stderr what happens before the first token: a line that changes, or one line if not on a terminal."""
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._status: Status | None = None
+        self._announced = False
+        if sys.stderr.isatty():
+            self._status = Console(stderr=True).status(Text(label))
+
+    def __enter__(self) -> Self:
+        if self._status is not None:
+            self._status.start()
+        return self
+
+    def update(self, name: str, done: int, total: int) -> None:
+        """Say that kernel `name` is the `done`-th of `total` that had to be compiled."""
+        if self._status is not None:
+            self._status.update(Text(f"{self._label}: preparing kernels {done}/{total} (kept for the next time)"))
+        elif not self._announced:
+            self._announced = True
+            print(f"preparing {total} kernels; they are kept for the next time", file=sys.stderr, flush=True)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._status is not None:
+            self._status.stop()
