@@ -329,7 +329,7 @@ def _half_bits_to_float(b: ir.IRBuilder, bits: ir.Value) -> ir.Value:
     return b.bitcast(b.or_(b.select(special, top, b.bitcast(scaled, i32)), sign), f32)
 
 
-def _half_to_float(b: ir.IRBuilder, a: ir.Value, result: ir.Type) -> ir.Value:
+def half_to_float(b: ir.IRBuilder, a: ir.Value, result: ir.Type) -> ir.Value:
     """Hardware conversion where the level has one: without it LLVM would call a C library function per lane."""
     from ggpy.kernels.cpu.level import current_level
 
@@ -340,9 +340,9 @@ def _half_to_float(b: ir.IRBuilder, a: ir.Value, result: ir.Type) -> ir.Value:
     return _half_bits_to_float(b, a)
 
 
-load_f16 = function(1, lambda a: (types.float32, types.int64), lambda b, s, a: _half_to_float(
+load_f16 = function(1, lambda a: (types.float32, types.int64), lambda b, s, a: half_to_float(
     b, b.load(pointer(b, a, INT[16]), align=1), ELEMENT["f32"]))
-load_f16x16 = function(1, lambda a: (f32x16, types.int64), lambda b, s, a: _half_to_float(
+load_f16x16 = function(1, lambda a: (f32x16, types.int64), lambda b, s, a: half_to_float(
     b, b.load(pointer(b, a, ir.VectorType(INT[16], 16)), align=1), f32x16.llvm))
 
 

@@ -1,0 +1,401 @@
+"""Causal attention over KV pages: out = softmax(q . K * scale) V for every row and head of a step.
+
+Positions are cut into splits at absolute multiples of SPLIT_TOKENS. A split gives a row the partial (m, l, o) of
+`attention_split.py`, with its exact maximum m over the tokens that the row sees, and partials are merged in order of
+splits (as in FlashAttention, Dao et al. 2022, section 3.1):
+
+    M' = max(M, m),  a = exp2(M - M'),  b = exp2(m - M'),  L' = L * a + l * b,  O' = O * a + o * b;   out = O / L
+
+starting from M = sink * log2(e), L = 1 where heads have sinks (a token without a value), else from L = 0. So bits
+depend on positions alone: not on rows of the same step, threads, pages or how the prompt was cut.
+
+Work is made of pairs (tile, kv head), whose query rows share each load of K and V. Where pairs are many, a thread
+finishes its own; where they are few (decode), their splits are shared too, and after a barrier `combine` merges the
+partials. `combine` also makes the int8 form of the result.
+"""
+
+import numpy as np
+
+from ggpy.kernels.cpu import attention_memory as memory
+from ggpy.kernels.cpu.accumulators import ITEM_BYTES, LANES, MAX_ROWS, SPAN
+from ggpy.kernels.cpu.arguments import ATTENTION as ARGS
+from ggpy.kernels.cpu.attention_split import (
+    HIDDEN,
+    LINE,
+    SCORE_BYTES,
+    cap,
+    hide,
+    make_scores,
+    make_values,
+    softmax,
+    span_start,
+)
+from ggpy.kernels.cpu.exp import LOG2_E, exp2_nonpositive
+from ggpy.kernels.cpu.kernel import device, kernel
+from ggpy.kernels.cpu.quantize import quantize_run
+from ggpy.kernels.cpu.simd import (
+    broadcast_f32,
+    first_lane,
+    fma,
+    load_f16,
+    load_f32,
+    load_f32x16,
+    load_i32,
+    load_i64,
+    maximum,
+    splat_f32x16,
+    store,
+    store_f32,
+    store_lanes,
+)
+from ggpy.kernels.cpu.step import PAGE_TOKENS, SPLIT_TOKENS, STEP, TILE, TILE_BYTES
+
+SPLIT_PAGES = SPLIT_TOKENS // PAGE_TOKENS
+padded, partial_bytes, query_bytes = (
+    device(function) for function in (memory.padded, memory.partial_bytes, memory.query_bytes))
+PAIRS_PER_THREAD = memory.PAIRS_PER_THREAD
+
+
+# which splits and rows: positions are counted from the start of the sequence
+
+@device
+def first_visible(args, position):
+    """The first position that a row sees."""
+    window = load_i64(args + ARGS.window)
+    return max(0, position - window + 1) if window > 0 else 0
+
+
+@device
+def tile_splits(args, tile):
+    """(first, end) of the splits that some row of a tile sees."""
+    position = load_i64(tile + TILE.first_position)
+    last = position + load_i64(tile + TILE.n_rows) - 1
+    return first_visible(args, position) // SPLIT_TOKENS, last // SPLIT_TOKENS + 1
+
+
+@device
+def group_size(args):
+    """Query heads that share a kv head."""
+    return load_i64(args + ARGS.n_head) // load_i64(args + ARGS.n_head_kv)
+
+
+@device
+def splits_are_shared(args, step, nth):
+    """Whether threads share the splits of a pair: there are too few pairs to keep them busy."""
+    n_pairs = load_i64(step + STEP.n_tiles) * load_i64(args + ARGS.n_head_kv)
+    return nth > 1 and n_pairs < PAIRS_PER_THREAD * nth
+
+
+@device
+def places(n_query, n_floats, row):
+    """Offsets of m, l and o of a query row in a partial."""
+    m = n_query * n_floats * 4 + row * 4
+    return m, m + n_query * 4, row * n_floats * 4
+
+
+# queries and running partials
+
+@device
+def scale_queries(args, tile, head_kv, n_query, q):
+    """The queries of a pair times the scale: groups of at most MAX_ROWS query rows, (dim, row) in each."""
+    dim, group = load_i64(args + ARGS.head_dim_k), group_size(args)
+    n_head = load_i64(args + ARGS.n_head)
+    factor, softcap = load_f32(args + ARGS.scale), load_f32(args + ARGS.softcap)
+    factor = factor / softcap if softcap != np.float32(0.0) else factor * np.float32(LOG2_E)
+    n_groups = (n_query + MAX_ROWS - 1) // MAX_ROWS
+    for j in range(n_groups):
+        start, end = j * n_query // n_groups, (j + 1) * n_query // n_groups
+        stride = (end - start) * 4
+        for row in range(start, end):
+            head = (load_i64(tile + TILE.first_row) + row // group) * n_head + head_kv * group + row % group
+            x = load_i64(args + ARGS.x) + head * dim * 4
+            to = q + start * dim * 4 + (row - start) * 4
+            for d in range(0, dim - 15, 16):
+                store_lanes(to + d * stride, stride, load_f32x16(x + d * 4) * factor)
+            for d in range(dim // 16 * 16, dim):
+                store_f32(to + d * stride, load_f32(x + d * 4) * factor)
+
+
+@device
+def start_sums(args, head, m, l, o):
+    """The running partial of one head before its first split."""
+    sinks = load_i64(args + ARGS.sinks)
+    if sinks != 0:
+        store_f32(m, load_f32(sinks + head * 4) * np.float32(LOG2_E))
+        store_f32(l, np.float32(1.0))
+    else:
+        store_f32(m, np.float32(HIDDEN))
+        store_f32(l, np.float32(0.0))
+    for i in range(padded(load_i64(args + ARGS.head_dim_v)) // LANES):
+        store(o + i * LINE, splat_f32x16(0.0))
+
+
+@device
+def merge(m, l, o, m2, l2, o2, n_floats):
+    """Adds the partial (m2, l2, o2) of one head to its running partial (m, l, o)."""
+    old, new = broadcast_f32(m), broadcast_f32(m2)
+    top = maximum(old, new)
+    a, b = exp2_nonpositive(old - top), exp2_nonpositive(new - top)
+    store_f32(m, first_lane(top))
+    store_f32(l, first_lane(fma(broadcast_f32(l), a, broadcast_f32(l2) * b)))
+    for i in range(n_floats // LANES):
+        at = i * LINE
+        store(o + at, fma(load_f32x16(o + at), a, load_f32x16(o2 + at) * b))
+
+
+@device
+def finish(l, o, dim, out):
+    """out = O / L for the dim values of one head."""
+    total = load_f32(l)
+    if dim >= SPAN:
+        for c in range((dim + SPAN - 1) // SPAN):
+            for i in range(0, SPAN, LANES):
+                store(out + (span_start(c, dim) + i) * 4, load_f32x16(o + (c * SPAN + i) * 4) / splat_f32x16(total))
+    else:
+        for d in range(dim):
+            store_f32(out + d * 4, load_f32(o + d * 4) / total)
+
+
+# one split
+
+def make_attend_split(element, load_one):
+    """The partial of one split for all query rows of a pair, from pools of the given type."""
+    item_bytes = ITEM_BYTES[element]
+    scores = make_scores(element)
+    values = make_values(element, load_one)
+
+    @device
+    def piece(pool, table, page, n_head_kv, head_kv, piece_bytes):
+        """Address of a kv head's part of the page-th page of a sequence."""
+        return pool + (load_i32(table + page * 4) * n_head_kv + head_kv) * piece_bytes
+
+    @device
+    def add_scores(args, tile, head_kv, n_query, first_page, end_page, q, out):
+        dim, n_head_kv = load_i64(args + ARGS.head_dim_k), load_i64(args + ARGS.n_head_kv)
+        pool, table = load_i64(args + ARGS.k_pool), load_i64(tile + TILE.page_table)
+        piece_bytes = dim * (PAGE_TOKENS * item_bytes)
+        n_groups = (n_query + MAX_ROWS - 1) // MAX_ROWS
+        for page in range(first_page, end_page):
+            k = piece(pool, table, page, n_head_kv, head_kv, piece_bytes)
+            if page + 1 < end_page:
+                ahead = piece(pool, table, page + 1, n_head_kv, head_kv, piece_bytes)
+            else:
+                ahead = piece(load_i64(args + ARGS.v_pool), table, first_page, n_head_kv, head_kv,
+                              load_i64(args + ARGS.head_dim_v) * (PAGE_TOKENS * item_bytes))
+            for j in range(n_groups):
+                start, end = j * n_query // n_groups, (j + 1) * n_query // n_groups
+                scores(end - start, (k, dim, q + start * dim * 4,
+                                     out + start * SCORE_BYTES + page % SPLIT_PAGES * (PAGE_TOKENS * 4), ahead))
+                ahead = k
+
+    @device
+    def add_values(args, tile, head_kv, n_query, lo, hi, p, o, next_page):
+        """Positions lo..hi, all in one split."""
+        dim, n_head_kv = load_i64(args + ARGS.head_dim_v), load_i64(args + ARGS.n_head_kv)
+        pool, table = load_i64(args + ARGS.v_pool), load_i64(tile + TILE.page_table)
+        piece_bytes = dim * (PAGE_TOKENS * item_bytes)
+        stride = padded(dim) * 4
+        n_groups = (n_query + MAX_ROWS - 1) // MAX_ROWS
+        for page in range(lo // PAGE_TOKENS, (hi + PAGE_TOKENS - 1) // PAGE_TOKENS):
+            v = piece(pool, table, page, n_head_kv, head_kv, piece_bytes)
+            base = page * PAGE_TOKENS
+            first, last = max(lo, base) - base, min(hi, base + PAGE_TOKENS) - base
+            if base + PAGE_TOKENS < hi:
+                ahead = piece(pool, table, page + 1, n_head_kv, head_kv, piece_bytes)
+            else:
+                ahead = piece(load_i64(args + ARGS.k_pool), table, next_page, n_head_kv, head_kv,
+                              load_i64(args + ARGS.head_dim_k) * (PAGE_TOKENS * item_bytes))
+            for j in range(n_groups):
+                start, end = j * n_query // n_groups, (j + 1) * n_query // n_groups
+                values(end - start, v, first, last,
+                       p + start * SCORE_BYTES + page % SPLIT_PAGES * (PAGE_TOKENS * 4),
+                       o + start * stride, stride, dim, ahead)
+                ahead = v
+
+    @device
+    def attend_split(args, tile, head_kv, split, n_query, q, scores_at, partial):
+        """Leaves the partial of `split` at `partial`."""
+        group, n_floats = group_size(args), padded(load_i64(args + ARGS.head_dim_v))
+        position = load_i64(tile + TILE.first_position)
+        start = split * SPLIT_TOKENS
+        lo = max(start, first_visible(args, position))
+        last = position + load_i64(tile + TILE.n_rows)
+        hi = min(start + SPLIT_TOKENS, last)
+        first_page, end_page = lo // PAGE_TOKENS, (hi + PAGE_TOKENS - 1) // PAGE_TOKENS
+        add_scores(args, tile, head_kv, n_query, first_page, end_page, q, scores_at)
+
+        first = (first_page * PAGE_TOKENS - start) // LANES
+        end = (end_page * PAGE_TOKENS - start) // LANES
+        softcap = load_f32(args + ARGS.softcap)
+        for row in range(n_query):
+            at = scores_at + row * SCORE_BYTES
+            if softcap != np.float32(0.0):
+                cap(at, softcap * np.float32(LOG2_E), first, end)
+            seen = position + row // group
+            hide(at, first_visible(args, seen) - start, seen + 1 - start, first, end)
+            m, l, _ = places(n_query, n_floats, row)
+            softmax(at, first, end, partial + m, partial + l)
+
+        for i in range(n_query * n_floats // LANES):
+            store(partial + i * LINE, splat_f32x16(0.0))
+        add_values(args, tile, head_kv, n_query, lo, hi, scores_at, partial,
+                   min(end_page, (last - 1) // PAGE_TOKENS))
+
+    return attend_split
+
+
+@device
+def merge_rows(args, tile, split, n_query, partial, sums):
+    """Adds the partial of a split to the running partial of the query rows that see some of it."""
+    group, n_floats = group_size(args), padded(load_i64(args + ARGS.head_dim_v))
+    for row in range(n_query):
+        position = load_i64(tile + TILE.first_position) + row // group
+        if first_visible(args, position) // SPLIT_TOKENS <= split <= position // SPLIT_TOKENS:
+            m, l, o = places(n_query, n_floats, row)
+            merge(sums + m, sums + l, sums + o, partial + m, partial + l, partial + o, n_floats)
+
+
+@device
+def start_rows(args, head_kv, n_query, sums):
+    group, n_floats = group_size(args), padded(load_i64(args + ARGS.head_dim_v))
+    for row in range(n_query):
+        m, l, o = places(n_query, n_floats, row)
+        start_sums(args, head_kv * group + row % group, sums + m, sums + l, sums + o)
+
+
+@device
+def finish_rows(args, tile, head_kv, n_query, sums):
+    dim, group = load_i64(args + ARGS.head_dim_v), group_size(args)
+    for row in range(n_query):
+        head = (load_i64(tile + TILE.first_row) + row // group) * load_i64(args + ARGS.n_head) + (
+            head_kv * group + row % group)
+        _, l, o = places(n_query, padded(dim), row)
+        finish(sums + l, sums + o, dim, load_i64(args + ARGS.out) + head * dim * 4)
+
+
+def make_attend(element, load_one):
+    """The kernel "attend" for pools of one type."""
+    attend_split = make_attend_split(element, load_one)
+
+    @device
+    def attend_pair(args, tile, head_kv, first, end, scratch, partials):
+        """Splits first..end of a pair: each one's partial to `partials`, or all of them and the result if that is 0."""
+        n_query = load_i64(tile + TILE.n_rows) * group_size(args)
+        size = partial_bytes(n_query, padded(load_i64(args + ARGS.head_dim_v)))
+        scores_at = scratch + query_bytes(n_query, load_i64(args + ARGS.head_dim_k))
+        own = scores_at + n_query * SCORE_BYTES
+        scale_queries(args, tile, head_kv, n_query, scratch)
+        if partials == 0:
+            start_rows(args, head_kv, n_query, own + size)
+        for split in range(first, end):
+            partial = own if partials == 0 else partials + (split - first) * size
+            attend_split(args, tile, head_kv, split, n_query, scratch, scores_at, partial)
+            if partials == 0:
+                merge_rows(args, tile, split, n_query, partial, own + size)
+        if partials == 0:
+            finish_rows(args, tile, head_kv, n_query, own + size)
+
+    @kernel
+    def attend(args, step, ith, nth):
+        n_tiles, n_head_kv = load_i64(step + STEP.n_tiles), load_i64(args + ARGS.n_head_kv)
+        n_floats = padded(load_i64(args + ARGS.head_dim_v))
+        scratch = load_i64(step + STEP.scratch) + ith * load_i64(step + STEP.scratch_stride)
+        shared = splits_are_shared(args, step, nth)
+        n_splits = count_splits(args, step) * n_head_kv if shared else 0
+        begin, stop = n_splits * ith // nth, n_splits * (ith + 1) // nth
+        partials = load_i64(args + ARGS.partials)
+        before = index = 0              # splits and pairs before this one
+        for head_kv in range(n_head_kv):
+            to = partials
+            for i in range(n_tiles):
+                tile = load_i64(step + STEP.tiles) + i * TILE_BYTES
+                first, end = tile_splits(args, tile)
+                lo, hi, at = first, end, 0
+                if shared:
+                    size = partial_bytes(load_i64(tile + TILE.n_rows) * group_size(args), n_floats)
+                    lo, hi = max(first, first + begin - before), min(end, first + stop - before)
+                    at = to + (head_kv * (end - first) + lo - first) * size
+                    before += end - first
+                    to += (end - first) * n_head_kv * size
+                elif index % nth != ith:
+                    hi = lo
+                if lo < hi:
+                    attend_pair(args, tile, head_kv, lo, hi, scratch, at)
+                index += 1
+
+    return attend
+
+
+@device
+def count_splits(args, step):
+    """Splits of all tiles."""
+    n = 0
+    for i in range(load_i64(step + STEP.n_tiles)):
+        first, end = tile_splits(args, load_i64(step + STEP.tiles) + i * TILE_BYTES)
+        n += end - first
+    return n
+
+
+attend_f16 = make_attend("f16", load_f16)
+attend_f32 = make_attend("f32", load_f32)
+
+
+# after the barrier
+
+@device
+def merge_head(args, tile, partials, row, head, sums):
+    """Result of one head at row `row` of a tile, whose partials start at `partials`."""
+    dim, group = load_i64(args + ARGS.head_dim_v), group_size(args)
+    n_query, n_floats = load_i64(tile + TILE.n_rows) * group, padded(dim)
+    size = partial_bytes(n_query, n_floats)
+    tile_first, tile_end = tile_splits(args, tile)
+    m, l, o = places(n_query, n_floats, row * group + head % group)
+    own_m, own_l, own_o = places(1, n_floats, 0)
+    position = load_i64(tile + TILE.first_position) + row
+    start_sums(args, head, sums + own_m, sums + own_l, sums + own_o)
+    for split in range(first_visible(args, position) // SPLIT_TOKENS, position // SPLIT_TOKENS + 1):
+        partial = partials + (head // group * (tile_end - tile_first) + split - tile_first) * size
+        merge(sums + own_m, sums + own_l, sums + own_o, partial + m, partial + l, partial + o, n_floats)
+    finish(sums + own_l, sums + own_o, dim, load_i64(args + ARGS.out) + (
+        (load_i64(tile + TILE.first_row) + row) * load_i64(args + ARGS.n_head) + head) * dim * 4)
+
+
+@device
+def quantize_heads(args, n_rows, row, first_head, end_head):
+    """Makes the int8 form of some heads of a row, which are whole blocks."""
+    dim, n_head = load_i64(args + ARGS.head_dim_v), load_i64(args + ARGS.n_head)
+    n_blocks = load_i64(args + ARGS.n_blocks)
+    end = end_head * dim // 32 if end_head < n_head else n_blocks
+    quantize_run(load_i64(args + ARGS.out) + row * n_head * dim * 4, first_head * dim // 32, end, row, n_rows, n_blocks,
+                 n_head * dim // 32, load_i64(args + ARGS.q), load_i64(args + ARGS.da), load_i64(args + ARGS.ys),
+                 load_i64(args + ARGS.n16))
+
+
+@kernel
+def combine(args, step, ith, nth):
+    """Merges the partials of shared splits, and makes the int8 form of the result if it is wanted."""
+    shared = splits_are_shared(args, step, nth)
+    int8 = load_i64(args + ARGS.q) != 0
+    if not (shared or int8):
+        return
+    n_head, dim = load_i64(args + ARGS.n_head), load_i64(args + ARGS.head_dim_v)
+    n_rows = load_i64(step + STEP.n_tokens)
+    sums = load_i64(step + STEP.scratch) + ith * load_i64(step + STEP.scratch_stride)
+    heads = 1 if dim % 32 == 0 else n_head              # a unit's result is whole blocks
+    n_spans = n_head // heads
+    begin, stop = n_rows * n_spans * ith // nth, n_rows * n_spans * (ith + 1) // nth
+    partials = load_i64(args + ARGS.partials)
+    for i in range(load_i64(step + STEP.n_tiles)):
+        tile = load_i64(step + STEP.tiles) + i * TILE_BYTES
+        first_row, tile_rows = load_i64(tile + TILE.first_row), load_i64(tile + TILE.n_rows)
+        for unit in range(max(begin, first_row * n_spans), min(stop, (first_row + tile_rows) * n_spans)):
+            row, head = unit // n_spans, unit % n_spans * heads
+            if shared:
+                for h in range(head, head + heads):
+                    merge_head(args, tile, partials, row - first_row, h, sums)
+            if int8:
+                quantize_heads(args, n_rows, row, head, head + heads)
+        if shared:
+            first, end = tile_splits(args, tile)
+            size = partial_bytes(tile_rows * group_size(args), padded(dim))
+            partials += (end - first) * load_i64(args + ARGS.n_head_kv) * size

@@ -1,0 +1,60 @@
+"""How much work memory attention needs, for those who allocate it and those who use it. Imports no Numba.
+
+Attention works on *query rows*: the rows of a tile times the heads that share one kv head. Query row i * group + g is
+head g of the kv head's group at the tile's row i. The result of one split for n query rows, a *partial*, is
+
+    o  float32 (n, padded(dim))  sum of exp2(score - m) * V
+    m  float32 (n,)              the largest score
+    l  float32 (n,)              sum of exp2(score - m)
+"""
+
+from typing import Protocol
+
+from ggpy.kernels.cpu.step import SPLIT_TOKENS, TILE_ROWS
+
+LINE = 64
+# splits of one (tile, kv head) are shared among the threads while there are fewer of those pairs than this per thread
+PAIRS_PER_THREAD = 4
+
+
+class AttentionShape(Protocol):
+    """What sizes depend on; the graph's attention operation has it."""
+
+    @property
+    def n_head(self) -> int: ...
+    @property
+    def n_head_kv(self) -> int: ...
+    @property
+    def head_dim_k(self) -> int: ...
+    @property
+    def head_dim_v(self) -> int: ...
+
+
+def padded(dim: int) -> int:
+    """Floats of a row of sums: whole pairs of vectors, whatever the number of value dimensions."""
+    return (dim + 31) // 32 * 32
+
+
+def partial_bytes(n_query: int, n_floats: int) -> int:
+    """Bytes of a partial with rows of `n_floats` = padded(dim)."""
+    return n_query * n_floats * 4 + (8 * n_query + LINE - 1) // LINE * LINE
+
+
+def query_bytes(n_query: int, dim_k: int) -> int:
+    """Bytes of the scaled queries of a tile."""
+    return (n_query * dim_k * 4 + LINE - 1) // LINE * LINE
+
+
+def attention_scratch_bytes(shape: AttentionShape) -> int:
+    """Work memory of each thread: queries, a split's scores, its partial, and the running partial of all splits."""
+    n_query = TILE_ROWS * (shape.n_head // shape.n_head_kv)
+    return query_bytes(n_query, shape.head_dim_k) + n_query * SPLIT_TOKENS * 4 + 2 * partial_bytes(
+        n_query, padded(shape.head_dim_v))
+
+
+def attention_partials_bytes(shape: AttentionShape, n_threads: int, n_ctx: int) -> int:
+    """Memory, shared by the threads, for the partials of a step of few tiles; no sequence is longer than `n_ctx`."""
+    max_tiles = (PAIRS_PER_THREAD * n_threads - 1) // shape.n_head_kv
+    n_splits = -(-n_ctx // SPLIT_TOKENS)
+    n_query = TILE_ROWS * (shape.n_head // shape.n_head_kv)
+    return max_tiles * shape.n_head_kv * n_splits * partial_bytes(n_query, padded(shape.head_dim_v))

@@ -1,0 +1,171 @@
+"""Attention of some query rows over one page or split: scores, softmax, weighted values. All sums have a fixed order.
+
+    score[t] = sum over d, in order, of q[d] * K[d][t]              one lane per token, no horizontal sum
+    p[t] = exp2(score[t] - max score),   l = sum of p               lane t % 16 in order of t, then a fixed tree
+    o[d] = sum over t, in order, of p[t] * V[t][d]                  one lane per dimension
+
+Every query row has the same arithmetic in whatever number they are taken through the registers, and hidden tokens add
+exact zeros, so a row's bits do not depend on the rows beside it. Queries come scaled by log2(e) (see attention.py) and
+stand in groups of at most MAX_ROWS, (dim, row) within a group; scores are rows of SPLIT_TOKENS floats.
+"""
+
+import numpy as np
+
+from ggpy.kernels.cpu.accumulators import ITEM_BYTES, LANES, MAX_ROWS, SPAN, grid
+from ggpy.kernels.cpu.exp import exp2_nonpositive, tanh
+from ggpy.kernels.cpu.kernel import device
+from ggpy.kernels.cpu.simd import (
+    fma,
+    keep_first,
+    load_f32,
+    load_f32x16,
+    max_lanes,
+    maximum,
+    prefetch_l1,
+    splat_f32x16,
+    store,
+    store_f32,
+    sum_lanes,
+)
+from ggpy.kernels.cpu.step import PAGE_TOKENS, SPLIT_TOKENS
+
+SCORE_BYTES = SPLIT_TOKENS * 4          # from one query row's scores to the next
+HIDDEN = -1e30                          # a score whose exp2 is exactly 0
+LINE = 64
+
+
+def for_rows(make):
+    """A function (n_rows, args) that calls make(n_rows)(*args) for 1 <= n_rows <= MAX_ROWS <= 8."""
+    one, two, three, four, five, six, seven, eight = (make(min(n, MAX_ROWS)) for n in range(1, 9))
+
+    @device
+    def choose(n_rows, args):
+        if n_rows == 8:
+            eight(*args)
+        elif n_rows == 7:
+            seven(*args)
+        elif n_rows == 6:
+            six(*args)
+        elif n_rows == 5:
+            five(*args)
+        elif n_rows == 4:
+            four(*args)
+        elif n_rows == 3:
+            three(*args)
+        elif n_rows == 2:
+            two(*args)
+        else:
+            one(*args)
+
+    return choose
+
+
+def make_scores(element):
+    """scores(n_rows, (k, dim, q, out, ahead)): the scores of one group of queries with the 32 tokens of a page.
+
+    k is (dim, 32) of the pool's type; `ahead` is what will be read next, fetched line by line.
+    """
+    item_bytes = ITEM_BYTES[element]
+
+    def make(n_rows):
+        zero_sums, _, store_sums, add_outer = grid(n_rows, element)
+
+        @device
+        def scores(k, dim, q, out, ahead):
+            for token in range(0, PAGE_TOKENS, SPAN):
+                acc = zero_sums()
+                for d in range(dim):
+                    at = (d * PAGE_TOKENS + token) * item_bytes
+                    prefetch_l1(ahead + at)
+                    acc = add_outer(acc, q + d * (n_rows * 4), 4, k + at)
+                store_sums(out + token * 4, SCORE_BYTES, acc)
+
+        return scores
+
+    return for_rows(make)
+
+
+def make_values(element, load_one):
+    """values(n_rows, (v, first, end, p, o, o_stride, dim, ahead)): adds p * V of tokens first..end of a page to o.
+
+    v is (32, dim) of the pool's type. o holds, for each row, sums of SPAN dimensions each; the last ones overlap those
+    before them where SPAN does not divide dim (see `span_start`). Narrower heads are added up one by one.
+    """
+    item_bytes = ITEM_BYTES[element]
+
+    def make(n_rows):
+        _, load_sums, store_sums, add_outer = grid(n_rows, element)
+
+        @device
+        def values(v, first, end, p, o, o_stride, dim, ahead):
+            for c in range((dim + SPAN - 1) // SPAN):
+                at = v + span_start(c, dim) * item_bytes
+                lines = ahead + c * (PAGE_TOKENS * SPAN * item_bytes)
+                acc = load_sums(o + c * (SPAN * 4), o_stride)
+                for t in range(first, end):
+                    prefetch_l1(lines + t * (SPAN * item_bytes))
+                    acc = add_outer(acc, p + t * 4, SCORE_BYTES, at + t * dim * item_bytes)
+                store_sums(o + c * (SPAN * 4), o_stride, acc)
+
+        return values
+
+    wide = for_rows(make)
+
+    @device
+    def narrow(n_rows, v, first, end, p, o, o_stride, dim):
+        for r in range(n_rows):
+            for d in range(dim):
+                total = load_f32(o + r * o_stride + d * 4)
+                for t in range(first, end):
+                    total = fma(load_f32(p + r * SCORE_BYTES + t * 4), load_one(v + (t * dim + d) * item_bytes), total)
+                store_f32(o + r * o_stride + d * 4, total)
+
+    @device
+    def values(n_rows, v, first, end, p, o, o_stride, dim, ahead):
+        if dim >= SPAN:
+            wide(n_rows, (v, first, end, p, o, o_stride, dim, ahead))
+        else:
+            narrow(n_rows, v, first, end, p, o, o_stride, dim)
+
+    return values
+
+
+@device
+def span_start(c, dim):
+    """First dimension of the c-th sums of a row."""
+    return min(c * SPAN, dim - SPAN)
+
+
+@device
+def hide(scores, lo, hi, first, end):
+    """Hides the tokens below lo and from hi on, among those of vectors first..end of a row of scores."""
+    for i in range(first, min(end, (lo + LANES - 1) // LANES)):
+        at = scores + i * LINE
+        store(at, keep_first(splat_f32x16(HIDDEN), lo - i * LANES, load_f32x16(at)))
+    for i in range(max(first, hi // LANES), end):
+        at = scores + i * LINE
+        store(at, keep_first(load_f32x16(at), hi - i * LANES, splat_f32x16(HIDDEN)))
+
+
+@device
+def cap(scores, factor, first, end):
+    """tanh(score) * factor of vectors first..end."""
+    for i in range(first, end):
+        at = scores + i * LINE
+        store(at, tanh(load_f32x16(at)) * factor)
+
+
+@device
+def softmax(scores, first, end, m, l):
+    """Vectors first..end of a row of scores become p; the maximum and the sum of p are stored at m and l."""
+    top = load_f32x16(scores + first * LINE)
+    for i in range(first + 1, end):
+        top = maximum(top, load_f32x16(scores + i * LINE))
+    highest = max_lanes(top)
+    total = splat_f32x16(np.float32(0.0))
+    for i in range(first, end):
+        p = exp2_nonpositive(load_f32x16(scores + i * LINE) - highest)
+        store(scores + i * LINE, p)
+        total = total + p
+    store_f32(m, highest)
+    store_f32(l, sum_lanes(total))
