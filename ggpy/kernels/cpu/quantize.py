@@ -1,9 +1,9 @@
 """Activations to int8: one scale per 32 values, in the layout that the integer dot products read.
 
-For a block of 32 values x of a row: da = RN(max|x| / 127), q = RN(x / da) (0 where da is 0), ys = -RN(da * sum(q)),
-and for each half of 16 the integer n16 = -128 * sum(q). Rows stand in chunks of CHUNK_ROWS, so that a block of all
-rows of a chunk is contiguous. With m rows in chunk c and n_blocks blocks a row (the last one zeros if their number is
-padded):
+For a block of 32 values x of a row: da = RN(max|x| / 127), or 0 if that is subnormal (x / da could pass 127); then
+q = RN(x / da) (0 where da is 0), ys = -RN(da * sum(q)), and for each half of 16 the integer n16 = -128 * sum(q). Rows
+stand in chunks of CHUNK_ROWS, so that a block of all rows of a chunk is contiguous. With m rows in chunk c and n_blocks
+blocks a row (the last one zeros if their number is padded):
 
     q    int8     at  c * CHUNK_ROWS * n_blocks * 32 + (j * m + t) * 32      block j of the chunk's row t
     da   float32  at  c * CHUNK_ROWS * n_blocks + j * m + t                  ys likewise
@@ -33,6 +33,8 @@ from ggpy.kernels.cpu.simd import (
     trunc_i8,
 )
 
+SMALLEST_NORMAL = np.float32(2.0**-126)
+
 
 @device
 def quantize_block(x, q, da, ys, n16, half_stride):
@@ -40,6 +42,8 @@ def quantize_block(x, q, da, ys, n16, half_stride):
     lo = load_f32x16(x)
     hi = load_f32x16(x + 64)
     scale = max_lanes(maximum(absolute(lo), absolute(hi))) / np.float32(127.0)
+    if scale < SMALLEST_NORMAL:
+        scale = np.float32(0.0)
     divisor = splat_f32x16(scale if scale != np.float32(0.0) else np.float32(1.0))
     a = to_i32(rint(lo / divisor))
     c = to_i32(rint(hi / divisor))

@@ -49,6 +49,7 @@ def quantize(x: Float32) -> Activations:
     """Rows (n_rows, n_blocks * 32) with one scale per 32 values."""
     blocks = x.reshape(len(x), -1, 32)
     da = np.abs(blocks).max(axis=-1) / np.float32(127)
+    da[da < np.finfo(np.float32).tiny] = 0
     q = np.rint(blocks / np.where(da == 0, np.float32(1), da)[..., None]).astype(np.int8)
     return Activations(q, da, -(da * q.sum(axis=-1, dtype=np.int32).astype(np.float32)))
 

@@ -9,11 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from ggpy.formats import get_format
+from ggpy.formats import FORMATS, get_format
 from ggpy.gguf import TensorType
 from ggpy.kernels.cpu import library
 from ggpy.kernels.cpu.arguments import LINEAR, PACK, QUANTIZE, argument_block
-from ggpy.kernels.cpu.packing import PACKINGS, packing_of
+from ggpy.kernels.cpu.expand import UNIT, expand
+from ggpy.kernels.cpu.packing import EXPANDED, PACKINGS, packing_of
 from ggpy.kernels.cpu.step import STEP
 from tests.kernels.cpu import canonical
 
@@ -21,15 +22,28 @@ RunKernel = Callable[..., None]
 Bytes = npt.NDArray[np.uint8]
 Float32 = npt.NDArray[np.float32]
 
-TYPES = [t for t, packing in PACKINGS.items() if packing.int8]
+PACKED_TYPES = [t for t, packing in PACKINGS.items() if packing.int8]
+TYPES = [t for t, known in FORMATS.items() if known.integers]
 
 
 @pytest.fixture(scope="session", autouse=True)
 def compiled() -> None:
     """Compiles all kernels of this file at once, in parallel."""
-    modules = {packing_of(t).module for t in TYPES}
-    kernels = [f"{module}.{name}" for module in sorted(modules) for name in ("linear", "pack")]
-    library.addresses(["executor.run", "executor.worker", "quantize.quantize", *kernels])
+    linears = {f"{packing_of(t).module}.linear" for t in TYPES}
+    packs = {f"{packing_of(t).module}.pack" for t in PACKED_TYPES}
+    library.addresses(["executor.run", "executor.worker", "quantize.quantize", *sorted(linears | packs)])
+
+
+def finite(blocks: npt.NDArray[np.void], tensor_type: TensorType, scales: Callable[..., Float32 | float]) -> Bytes:
+    """Rows of bytes of `blocks` (n_out, n_blocks) after their floating scales were set to `scales(shape)`."""
+    for name in blocks.dtype.names or ():
+        if blocks.dtype[name] in (np.dtype("<f2"), np.dtype("<f4")):
+            blocks[name] = np.clip(scales(blocks.shape), -65504, 65504)
+    if tensor_type is TensorType.IQ1_M:
+        blocks["scales"][..., 3] &= 0x3FFF          # a float16 in four pieces: keep it below 2
+    if tensor_type is TensorType.MXFP4:
+        blocks["e"] = blocks["e"] % 20 + 110        # an exponent
+    return blocks.view(np.uint8)
 
 
 def random_rows(tensor_type: TensorType, n_out: int, n_in: int, scale: float = 0.01) -> Bytes:
@@ -38,10 +52,7 @@ def random_rows(tensor_type: TensorType, n_out: int, n_in: int, scale: float = 0
     rng = np.random.default_rng([tensor_type, n_out, n_in])
     n_blocks = n_in // tensor_type.block_size
     blocks = rng.integers(0, 256, (n_out, n_blocks * layout.itemsize), dtype=np.uint8).view(layout)
-    for name in layout.names or ():
-        if layout[name] == np.dtype("<f2"):
-            blocks[name] = np.clip(rng.normal(0, scale, blocks.shape), -65504, 65504)
-    rows = blocks.view(np.uint8)
+    rows = finite(blocks, tensor_type, lambda shape: rng.normal(0, scale, shape))
     rows[0] = 0
     return rows
 
@@ -64,6 +75,8 @@ class Kernels:
         """Packed groups (n_groups, group_bytes), written over memory full of other bits."""
         n_out, n_in = len(rows), rows.shape[1] // tensor_type.block_bytes * tensor_type.block_size
         packing = packing_of(tensor_type)
+        if packing is EXPANDED:
+            return expand(rows, tensor_type)
         packed = np.full((-(-n_out // 16), packing.group_bytes(n_in)), 0xAA, np.uint8)
         block = argument_block(PACK, source=rows.ctypes.data, packed=packed.ctypes.data, n_out=n_out, n_in=n_in,
                                row_bytes=rows.shape[1])
@@ -106,23 +119,27 @@ def assert_bits(actual: Float32, expected: Float32) -> None:
     np.testing.assert_array_equal(actual.view(np.uint32), expected.view(np.uint32))
 
 
-def widths(tensor_type: TensorType) -> tuple[int, ...]:
-    """Row lengths: one file block, an odd number of them, and more than eight blocks of 32."""
-    return tensor_type.block_size, 3 * tensor_type.block_size, max(11 * 32, 2 * tensor_type.block_size)
+@pytest.mark.parametrize("tensor_type", TYPES, ids=lambda t: t.name)
+def test_linear_is_the_canonical_order(kernels: Kernels, tensor_type: TensorType) -> None:
+    """Bits are the oracle's for any number of weight rows and of activation rows; rows have an odd number of blocks."""
+    n_in = 3 * tensor_type.block_size
+    rows, x = random_rows(tensor_type, 37, n_in), random_x(40, n_in)
+    expected = canonical.linear(rows, tensor_type, canonical.quantize(x))
+    for n_out in (1, 7, 16, 37):
+        packed = kernels.pack(rows[:n_out], tensor_type)
+        for n_rows in (1, 2, 3, 15, 16, 17, 40):
+            out = kernels.linear(packed, tensor_type, x[:n_rows], n_out)
+            assert_bits(out, np.ascontiguousarray(expected[:n_rows, :n_out]))
 
 
 @pytest.mark.parametrize("tensor_type", TYPES, ids=lambda t: t.name)
-def test_linear_is_the_canonical_order(kernels: Kernels, tensor_type: TensorType) -> None:
-    """Bits are the oracle's for every number of weight rows, length of row and number of activation rows."""
-    for n_in in widths(tensor_type):
-        rows = random_rows(tensor_type, 37, n_in)
-        x = random_x(40, n_in)
-        expected = canonical.linear(rows, tensor_type, canonical.quantize(x))
-        for n_out in (1, 7, 16, 37):
-            packed = kernels.pack(rows[:n_out], tensor_type)
-            for n_rows in (1, 2, 3, 15, 16, 17, 40):
-                out = kernels.linear(packed, tensor_type, x[:n_rows], n_out)
-                assert_bits(out, np.ascontiguousarray(expected[:n_rows, :n_out]))
+def test_any_length_of_row(kernels: Kernels, tensor_type: TensorType) -> None:
+    """One file block, and more than eight blocks of 32 so that all eight partial sums go round."""
+    size = tensor_type.block_size
+    for n_in in (size, -(-11 * 32 // size) * size, 8 * size):
+        rows, x = random_rows(tensor_type, 17, n_in), random_x(2, n_in)
+        assert_bits(kernels.linear(kernels.pack(rows, tensor_type), tensor_type, x, 17),
+                    canonical.linear(rows, tensor_type, canonical.quantize(x)))
 
 
 @pytest.mark.parametrize("tensor_type", TYPES, ids=lambda t: t.name)
@@ -152,10 +169,7 @@ def test_largest_integers_are_exact(kernels: Kernels, tensor_type: TensorType, b
     """All weights and integer scales at an end of their range against activations of 127 and -127."""
     layout = get_format(tensor_type).block
     blocks = np.full((16, 512 // tensor_type.block_size * layout.itemsize), byte, np.uint8).view(layout)
-    for name in layout.names or ():
-        if layout[name] == np.dtype("<f2"):
-            blocks[name] = 1.5
-    rows = blocks.view(np.uint8)
+    rows = finite(blocks, tensor_type, lambda shape: 1.5)
     x = np.full((2, 512), 3.0, np.float32) * np.array([[1], [-1]], np.float32)
     assert_bits(kernels.linear(kernels.pack(rows, tensor_type), tensor_type, x, 16),
                 canonical.linear(rows, tensor_type, canonical.quantize(x)))
@@ -174,7 +188,7 @@ def test_bias_and_residual_are_added_after_the_sum(kernels: Kernels, tensor_type
     assert_bits(kernels.linear(packed, tensor_type, x, 21, bias=bias, residual=residual), (plain + bias) + residual)
 
 
-@pytest.mark.parametrize("tensor_type", TYPES, ids=lambda t: t.name)
+@pytest.mark.parametrize("tensor_type", PACKED_TYPES, ids=lambda t: t.name)
 def test_missing_rows_and_blocks_are_packed_as_zeros(kernels: Kernels, tensor_type: TensorType) -> None:
     """Seven rows of three blocks are packed like sixteen rows of four, the others zeros."""
     n_in = 3 * tensor_type.block_size
@@ -185,3 +199,24 @@ def test_missing_rows_and_blocks_are_packed_as_zeros(kernels: Kernels, tensor_ty
     np.testing.assert_array_equal(packed, kernels.pack(full, tensor_type))
     wide = np.pad(full, ((0, 0), (0, tensor_type.block_bytes)))
     np.testing.assert_array_equal(packed[0], kernels.pack(wide, tensor_type)[0, : packed.shape[1]])
+
+
+@pytest.mark.parametrize("slice_weights", [1, 40 * 256])
+def test_expanding_slice_by_slice_changes_nothing(monkeypatch: pytest.MonkeyPatch, slice_weights: int) -> None:
+    """Groups expanded one by one or two at a time are those expanded at once."""
+    rows = random_rows(TensorType.IQ2_S, 70, 256)
+    at_once = expand(rows, TensorType.IQ2_S)
+    monkeypatch.setattr("ggpy.kernels.cpu.expand.SLICE_WEIGHTS", slice_weights)
+    np.testing.assert_array_equal(expand(rows, TensorType.IQ2_S), at_once)
+
+
+def test_expanded_groups_hold_weights_and_scales_of_each_row() -> None:
+    """Q1_0 by hand: 17 rows of one block of 128 make two groups of two units; row 16 is row 0 of the second group."""
+    blocks = np.zeros((17, 1), get_format(TensorType.Q1_0).block)
+    blocks["d"][16] = 0.5
+    blocks["qs"][16, 0, 0] = 0b00100000             # weight 5 is +d, all others are -d
+    packed = expand(blocks.view(np.uint8), TensorType.Q1_0).view(UNIT)
+    assert packed.shape == (2, 2)
+    assert packed["scale"][1, 0, :, :, 0].tolist() == [[0.5, 0.5], [0.5, 0.5]]
+    assert packed["q"][1, 0, 0, :3, 0].tolist() == [[-1, -1, -1, -1], [-1, 1, -1, -1], [-1, -1, -1, -1]]
+    assert not packed["q"][1, :, :, :, 1:].any()
