@@ -24,22 +24,26 @@ from ggpy.kernels.cpu.simd import (
     broadcast_f32,
     fma,
     keep_first,
+    lane_index,
     load_f32,
     load_first,
     load_i32,
     load_i64,
     max_lanes,
     maximum,
+    select_less,
     splat_f32x16,
     store_f32,
     store_first,
     store_i32,
     store_i64,
     sum_lanes,
+    to_f32,
 )
 
 INFINITY = float("inf")
-MIN_SUM = 2.0**-14              # the smallest divisor of weights, as llama.cpp bounds it
+LOWEST = -3.4028234663852886e38          # of float32
+MIN_SUM = 2.0**-14                      # the smallest divisor of weights, as llama.cpp bounds it
 
 
 @device
@@ -73,27 +77,33 @@ def softmax(x, n, out):
 
 @device
 def rank(scores, bias, n, ranking):
-    """scores + bias, with minus infinity for a NaN, so that any two can be compared."""
+    """scores + bias; a NaN and minus infinity become the lowest number, so that minus infinity can mean chosen."""
     for i in range(0, n, 16):
         v = load_first(scores + 4 * i, n - i)
         if bias != 0:
             v = v + load_first(bias + 4 * i, n - i)
-        store_first(ranking + 4 * i, n - i, maximum(v, splat_f32x16(-INFINITY)))
+        store_first(ranking + 4 * i, n - i, maximum(v, splat_f32x16(LOWEST)))
+
+
+@device
+def best_of(ranking, n):
+    """The index of the highest rank, the lowest index among equals."""
+    best, where = splat_f32x16(-INFINITY), splat_f32x16(0.0)
+    for i in range(0, n, 16):
+        v = keep_first(load_first(ranking + 4 * i, n - i), n - i, splat_f32x16(-INFINITY))
+        where = select_less(best, v, to_f32(lane_index() + i), where)
+        best = maximum(v, best)
+    others = splat_f32x16(INFINITY)
+    return np.int64(-max_lanes(splat_f32x16(0.0) - select_less(best, splat_f32x16(max_lanes(best)), others, where)))
 
 
 @device
 def choose(ranking, n_expert, n_used, experts):
-    """The n_used experts of highest rank, best first, the lower index before its equals."""
-    last, last_value = np.int32(-1), np.float32(INFINITY)
+    """The n_used experts of highest rank, best first; their places in `ranking` become minus infinity."""
     for r in range(n_used):
-        best, best_value = np.int32(-1), np.float32(-INFINITY)
-        for i in range(n_expert):
-            value = load_f32(ranking + 4 * i)
-            is_left = value < last_value or (value == last_value and i > last)
-            if is_left and (best < 0 or value > best_value):
-                best, best_value = np.int32(i), value
-        store_i32(experts + 4 * r, best)
-        last, last_value = best, best_value
+        expert = best_of(ranking, n_expert)
+        store_i32(experts + 4 * r, np.int32(expert))
+        store_f32(ranking + 4 * expert, np.float32(-INFINITY))
 
 
 @device

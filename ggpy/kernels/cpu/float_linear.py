@@ -29,14 +29,14 @@ from ggpy.kernels.cpu.simd import (
     i16x32,
     load_i16x32,
     load_i64,
-    prefetch_l2,
+    prefetch_l1,
     shuffle1,
     splat_f32x16,
     store,
 )
 
 LINE = 64
-PREFETCH_AHEAD = 4096           # bytes
+PREFETCH_AHEAD = 2048           # bytes
 ROWS_AT_ONCE = 4                # with four sums each they fill half of AVX512's registers
 
 even_then_odd = shuffle1(i16x32, [*range(0, 32, 2), *range(1, 32, 2)])
@@ -61,7 +61,7 @@ def make_products(load, size):
     @device
     def prefetch(p):
         for i in range(0, 4 * stride, LINE):
-            prefetch_l2(p + PREFETCH_AHEAD + i)
+            prefetch_l1(p + PREFETCH_AHEAD + i)
 
     @device
     def one_row(w, n_in, x):
