@@ -16,10 +16,10 @@ from ggpy.errors import ConfigError
 from ggpy.formats import dequantize
 from ggpy.gguf import GGUFFile, TensorInfo
 from ggpy.graph.lower import lower
-from ggpy.graph.ops import ExpertLinear, Graph, Linear, Op, RowKind
+from ggpy.graph.ops import ExpertLinear, Graph, Linear, Op, Route, RowKind
 from ggpy.graph.plan import Plan
 from ggpy.kernels.cpu import library
-from ggpy.kernels.cpu.arguments import CHUNK_ROWS, GROUP_ROWS
+from ggpy.kernels.cpu.arguments import CHUNK_ROWS, GROUP_ROWS, ROUTE_SCRATCH_BYTES
 from ggpy.kernels.cpu.attention_memory import attention_partials_bytes, attention_scratch_bytes
 from ggpy.kernels.cpu.packing import packing_of
 from ggpy.kernels.cpu.step import PAGE_TOKENS
@@ -109,13 +109,15 @@ class CpuBackend:
         self.team.close()
 
     def _scratch_stride(self) -> int:
-        """Bytes of work memory a thread needs: partial sums of a linear, a packed group, or attention's tiles."""
+        """Bytes of work memory a thread needs: sums of a linear and a packed group, attention's tiles, or routing."""
         sums = 8 * CHUNK_ROWS * GROUP_ROWS * 4
         group = max((self.weights.matrix(tensor).packing.group_bytes(tensor.shape[-1])
                      for tensor in _matrices(self.plan) if self.weights.matrix(tensor).mapped), default=0)
         attention = max((attention_scratch_bytes(op) for op in self.plan.attentions),
                         default=0)
-        return aligned(max(sums + group, attention), 4096)
+        routing = max((ROUTE_SCRATCH_BYTES * task.op.inputs[0].width for task in self.plan.tasks
+                       if isinstance(task.op, Route)), default=0)
+        return aligned(max(sums + group, attention, routing), 4096)
 
 
 def _matrices(plan: Plan) -> list[TensorInfo]:

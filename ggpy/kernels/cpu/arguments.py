@@ -64,6 +64,7 @@ ROUTING = "experts slot_order chunks n_chunks"
 CHUNK = fields("expert first n_rows")
 CHUNK_BYTES = WORD * len(CHUNK._fields)
 ROUTE = fields(f"logits n_expert n_used normalise scale bias out {ROUTING} n_rows")
+ROUTE_SCRATCH_BYTES = 8         # of a thread's scratch memory, for each expert
 EXPERT_QUANTIZE = fields(f"x x_per_slot n_used {INT8} n_filled {ROUTING} n_rows")
 EXPERT_LINEAR = fields(f"weight expert_bytes group_bytes n_out n_used {INT8} out bias {ROUTING} n_rows")
 EXPERT_FLOAT_LINEAR = fields(

@@ -9,7 +9,8 @@ A *slot* is a (token, rank) pair, number token * n_used + rank, best expert firs
 
 "route_*" chooses, with threads sharing the tokens, and writes the first; then "arrange" writes the others. The linears
 of experts stand in matmul.py and float_linear.py: they read activations chunk by chunk, and leave the result of slot s
-in row s of their output. What a slot gets depends on its own token alone.
+in row s of their output. What a slot gets depends on its own token alone. Routing uses ROUTE_SCRATCH_BYTES of scratch
+memory for each expert.
 """
 
 import numpy as np
