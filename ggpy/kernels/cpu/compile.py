@@ -1,22 +1,18 @@
 """Kernels to machine code: Numba makes LLVM code of a function, LLVM makes an object file for the level.
 
-Runs in worker processes of its own (`python -m ggpy.kernels.cpu.compile FOLDER NAME...`), so that kernels compile in
+Runs in worker processes of its own (`python -m ggpy.kernels.cpu.compile NAME...`), so that kernels compile in
 parallel and an engine whose kernels are on disk never imports Numba. Optimising happens once, here, with the level's
 features: Numba's own passes are turned off.
 """
 
-import hashlib
 import importlib
-import os
 import sys
-import tempfile
-from pathlib import Path
 from typing import Any
 
 from ggpy.errors import KernelError
+from ggpy.kernels.cpu.cache import object_path, write_object
 from ggpy.kernels.cpu.level import Level, current_level
 
-DIGEST_BYTES = 32
 BASELINE = {"x86_64": "x86-64"}             # the processor that the portable level compiles for
 
 
@@ -90,30 +86,10 @@ def _linked_module(function: Any) -> Any:
     return library._final_module
 
 
-def write_object(path: Path, code: bytes) -> None:
-    """Writes `code` behind its digest, so that a torn file is never mistaken for a kernel."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(handle, "wb") as file:
-        file.write(hashlib.sha256(code).digest() + code)
-    os.replace(temporary, path)
-
-
-def read_object(path: Path) -> bytes | None:
-    """The object code in `path`, or None if it is absent or damaged."""
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    code = data[DIGEST_BYTES:]
-    return code if hashlib.sha256(code).digest() == data[:DIGEST_BYTES] else None
-
-
 def main(argv: list[str]) -> int:
-    """Compiles the named kernels into a folder and prints each name when its object file is in place."""
-    folder, names = Path(argv[0]), argv[1:]
-    for name in names:
-        write_object(folder / f"{name}.o", compile_kernel(name))
+    """Compiles the named kernels into the cache and prints each name when its object file is in place."""
+    for name in argv:
+        write_object(object_path(name), compile_kernel(name))
         print(name, flush=True)
     return 0
 

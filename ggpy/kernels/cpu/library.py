@@ -1,24 +1,19 @@
 """Kernels by name: loaded from the disk cache into the process, compiled first if they are not there.
 
-The cache folder is named by a hash of everything that the machine code depends on: kernel sources, Numba, llvmlite,
-the processor and the level. Loading needs llvmlite alone, never Numba.
+Compiling happens in worker processes; loading needs llvmlite alone, never Numba.
 """
 
-import hashlib
 import logging
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ggpy.config import kernels_dir
 from ggpy.errors import KernelError
-from ggpy.kernels.cpu.compile import read_object
-from ggpy.kernels.cpu.level import current_level, host_features
+from ggpy.kernels.cpu.cache import object_path, read_object
 
 Progress = Callable[[str, int, int], None]      # kernel just finished, how many are done, of how many
 
@@ -33,25 +28,13 @@ def addresses(names: Iterable[str], progress: Progress | None = None) -> dict[st
     Raises KernelError with the compiler's own words if one cannot be made.
     """
     wanted = list(dict.fromkeys(names))
-    folder = cache_folder()
-    missing = [name for name in wanted if name not in _addresses and read_object(folder / f"{name}.o") is None]
+    missing = [name for name in wanted if name not in _addresses and read_object(object_path(name)) is None]
     if missing:
-        _compile(folder, missing, progress)
+        _compile(missing, progress)
     for name in wanted:
         if name not in _addresses:
-            _addresses[name] = _load(folder / f"{name}.o")
+            _addresses[name] = _load(object_path(name))
     return {name: _addresses[name] for name in wanted}
-
-
-def cache_folder() -> Path:
-    """Where this version's kernels for this processor are kept."""
-    level = current_level()
-    digest = hashlib.sha256()
-    for source in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(source.read_bytes())
-    for fact in (version("numba"), version("llvmlite"), sys.platform, level.name, *sorted(host_features())):
-        digest.update(fact.encode() + b"\0")
-    return kernels_dir() / f"{level.name}-{digest.hexdigest()[:16]}"
 
 
 def _load(path: Path) -> int:
@@ -70,7 +53,7 @@ def _load(path: Path) -> int:
     return int(engine.get_function_address("ggpy_kernel"))
 
 
-def _compile(folder: Path, names: list[str], progress: Progress | None) -> None:
+def _compile(names: list[str], progress: Progress | None) -> None:
     """Shares `names` among worker processes, one per core."""
     n_workers = max(1, min(os.cpu_count() or 1, len(names)))
     done: list[str] = []
@@ -81,12 +64,12 @@ def _compile(folder: Path, names: list[str], progress: Progress | None) -> None:
             progress(name, len(done), len(names))
 
     with ThreadPoolExecutor(n_workers) as pool:
-        for future in [pool.submit(_run_worker, folder, names[i::n_workers], report) for i in range(n_workers)]:
+        for future in [pool.submit(_run_worker, names[i::n_workers], report) for i in range(n_workers)]:
             future.result()
 
 
-def _run_worker(folder: Path, names: list[str], report: Callable[[str], None]) -> None:
-    command = [sys.executable, "-m", "ggpy.kernels.cpu.compile", str(folder), *names]
+def _run_worker(names: list[str], report: Callable[[str], None]) -> None:
+    command = [sys.executable, "-m", "ggpy.kernels.cpu.compile", *names]
     environment = {**os.environ, "NUMBA_OPT": "0", "NUMBA_LOOP_VECTORIZE": "0", "NUMBA_SLP_VECTORIZE": "0"}
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True) as worker:

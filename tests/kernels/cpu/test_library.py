@@ -8,7 +8,7 @@ import pytest
 
 from ggpy.errors import ConfigError, KernelError
 from ggpy.kernels.cpu import library
-from ggpy.kernels.cpu.compile import read_object, write_object
+from ggpy.kernels.cpu.cache import object_path, read_object, write_object
 from ggpy.kernels.cpu.level import LEVELS, available_levels, current_level
 
 
@@ -50,3 +50,10 @@ def test_available_levels_end_with_the_portable_one() -> None:
     """Whatever the processor, there is a level that asks nothing of it."""
     assert available_levels()[-1].name == "portable"
     assert len({(level.machine, level.name) for level in LEVELS}) == len(LEVELS)
+
+
+def test_object_is_named_by_the_sources_it_is_made_of() -> None:
+    """Kernels of one module share a name's hash, kernels of another have their own."""
+    add, scale, norm = (object_path(name).stem.rpartition("-")[2]
+                        for name in ("elementwise.add", "elementwise.scale", "norm.rms"))
+    assert add == scale != norm

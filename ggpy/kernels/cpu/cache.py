@@ -1,0 +1,75 @@
+"""The disk cache of compiled kernels: one object file for each kernel, named by everything that its code depends on.
+
+The folder is named by what all kernels share (Numba, llvmlite, the processor and the level), the file by the kernel's
+own sources: its module and the kernel and format modules that it imports. Numba's own cache would miss a change in an
+imported file.
+"""
+
+import hashlib
+import os
+import re
+import sys
+import tempfile
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+from ggpy.config import kernels_dir
+from ggpy.kernels.cpu.level import current_level, host_features
+
+DIGEST_BYTES = 32
+PACKAGE = Path(__file__).parents[2]
+_IMPORT = re.compile(rb"^from ggpy\.((?:kernels\.cpu|formats)\.\w+) import", re.MULTILINE)
+
+
+def cache_folder() -> Path:
+    """Where kernels for this processor, made with this compiler, are kept."""
+    level = current_level()
+    facts = (version("numba"), version("llvmlite"), sys.platform, level.name, *sorted(host_features()))
+    return kernels_dir() / f"{level.name}-{hashlib.sha256('|'.join(facts).encode()).hexdigest()[:16]}"
+
+
+def object_path(name: str) -> Path:
+    """The object file of the kernel `name`, "module.function", as its sources are now."""
+    modules = _closure(f"kernels.cpu.{name.partition('.')[0]}") | _closure("kernels.cpu.compile")
+    digest = hashlib.sha256(b"".join(_source(module) for module in sorted(modules)))
+    return cache_folder() / f"{name}-{digest.hexdigest()[:16]}.o"
+
+
+@cache
+def _source(module: str) -> bytes:
+    path = PACKAGE / f"{module.replace('.', '/')}.py"
+    return path.read_bytes() if path.exists() else b""
+
+
+@cache
+def _closure(module: str) -> frozenset[str]:
+    """`module` and the kernel and format modules that it imports, directly or not."""
+    found = {module}
+    pending = [module]
+    while pending:
+        for imported in _IMPORT.findall(_source(pending.pop())):
+            name = imported.decode()
+            if name not in found:
+                found.add(name)
+                pending.append(name)
+    return frozenset(found)
+
+
+def write_object(path: Path, code: bytes) -> None:
+    """Writes `code` behind its digest, so that a torn file is never mistaken for a kernel."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(handle, "wb") as file:
+        file.write(hashlib.sha256(code).digest() + code)
+    os.replace(temporary, path)
+
+
+def read_object(path: Path) -> bytes | None:
+    """The object code in `path`, or None if it is absent or damaged."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    code = data[DIGEST_BYTES:]
+    return code if hashlib.sha256(code).digest() == data[:DIGEST_BYTES] else None
