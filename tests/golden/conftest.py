@@ -10,9 +10,7 @@ import pytest
 
 from ggpy import LLM
 from tests.golden.data import Golden, load_golden
-from tests.golden.measure import Measured, measure
-
-N_CTX = 1024
+from tests.golden.measure import N_CTX, Measured, measure_all
 
 DEFAULT_MODEL = "smollm2:135m"
 SLOW_MODELS = ("gemma3:270m", "qwen2.5-coder:0.5b", "qwen2.5-coder:1.5b")
@@ -49,7 +47,3 @@ def float32(golden: Golden, gguf_path: Path) -> Mapping[str, Measured]:
     """The truth path on every prompt: float32 weights, activations, keys and values."""
     with LLM(gguf_path, n_ctx=N_CTX, compute="f32", kv_type="f32") as llm:
         return measure_all(golden, llm)
-
-
-def measure_all(golden: Golden, llm: LLM) -> dict[str, Measured]:
-    return {name: measure(prompt, lambda ids: llm.logits(ids, "all")) for name, prompt in golden.prompts.items()}

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.golden.data import GoldenPrompt, LastLogits
+from ggpy import LLM
+from tests.golden.data import Golden, GoldenPrompt, LastLogits
 from tests.golden.divergence import Float32, Float64, grouped, kl_divergence, log_softmax, logsumexp
+
+N_CTX = 1024            # room for the longest prompt and its answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +59,8 @@ def measure(prompt: GoldenPrompt, logits_of: Callable[[Sequence[int]], Float32])
         top_logprobs=np.array([grouped(logits[position], ids)
                                for position, ids in zip(prompt.top_positions, prompt.top_ids, strict=True)]),
         greedy_gaps=(logits[n - 1:].max(axis=1) - chosen[n - 1:]).astype(np.float64))
+
+
+def measure_all(golden: Golden, llm: LLM) -> dict[str, Measured]:
+    """`measure` of every prompt."""
+    return {name: measure(prompt, lambda ids: llm.logits(ids, "all")) for name, prompt in golden.prompts.items()}

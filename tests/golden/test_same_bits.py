@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from ggpy import LLM, SamplingParams
-from tests.golden.conftest import N_CTX
 from tests.golden.data import Golden
 from tests.golden.divergence import Float32
-from tests.golden.measure import Measured
+from tests.golden.measure import N_CTX, Measured
 
 N_LONG = 300            # tokens of `long`: attention is split at 256
 N_GREEDY = 4

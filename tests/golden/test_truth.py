@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from ggpy import LLM
-from tests.golden.conftest import N_CTX
 from tests.golden.data import PROMPTS, Golden
 from tests.golden.divergence import grouped, kl_divergence
-from tests.golden.measure import Measured
+from tests.golden.measure import N_CTX, Measured
 
 MAX_KL = 1e-4           # the reference logits are stored as float16: they alone make 1e-5
 MAX_DELTA = 0.1
