@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -105,6 +106,8 @@ class LLM:
             progress=progress)
         self.n_vocab = backend.n_vocab
         self._core: EngineCore | None = EngineCore(backend, self.tokenizer, config)
+        # also when the LLM is dropped or Python exits: the backend's threads must not outlive its memory
+        self._close_backend = weakref.finalize(self, backend.close)
         self._template: ChatTemplate | None = None
         self._lock = FairLock()
         self._inboxes: dict[int, deque[Event]] = {}
@@ -172,9 +175,8 @@ class LLM:
     def close(self) -> None:
         """Free the model's memory and threads; streams end with an error."""
         with self._lock:
-            core, self._core = self._core, None
-        if core is not None:
-            core.backend.close()
+            self._core = None
+            self._close_backend()
 
     def __enter__(self) -> Self:
         return self

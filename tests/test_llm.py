@@ -1,12 +1,13 @@
 """The library: `from ggpy import LLM`."""
 
+import gc
 import os
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -27,11 +28,14 @@ HELLO = [{"role": "user", "content": "Hello"}]
 class ReferenceBackend:
     """Computes whole prefixes in NumPy; pages hold tokens instead of keys and values."""
 
+    opened: ClassVar[list["ReferenceBackend"]] = []
+
     def __init__(self, gguf: Any, model: Model, *, n_pages: int, max_tokens: int, max_outputs: int, **_: Any) -> None:
         self.graph, self.n_vocab = model.graph, model.hparams.n_vocab
         self.n_pages, self.max_tokens, self.max_outputs = n_pages, max_tokens, max_outputs
         self.pages = np.zeros((n_pages, PAGE_TOKENS), np.int64)
         self.is_closed = False
+        self.opened.append(self)
 
     def forward(self, sequences: Sequence[StepSequence]) -> NDArray[np.float32]:
         assert sum(s.n_outputs for s in sequences) <= self.max_outputs
@@ -59,6 +63,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> ArchModel:
 def load(tiny: ArchModel, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., LLM]]:
     """Loads the tiny model, on the NumPy backend."""
     monkeypatch.setattr(ggpy.llm, "open_backend", ReferenceBackend)
+    monkeypatch.setattr(ReferenceBackend, "opened", [])
     loaded: list[LLM] = []
 
     def open_llm(**options: Any) -> LLM:
@@ -194,15 +199,21 @@ def test_an_error_in_one_answer_reaches_its_caller(
 def test_closing_frees_the_backend_and_ends_all_use(load: Callable[..., LLM]) -> None:
     """The with statement does it."""
     with load(n_ctx=64) as llm:
-        backend = llm._core.backend if llm._core else None
         stream = llm.stream("Hello", GREEDY)
-    assert isinstance(backend, ReferenceBackend)
-    assert backend.is_closed
+    assert [backend.is_closed for backend in ReferenceBackend.opened] == [True]
     with pytest.raises(GgpyError, match="this LLM is closed"):
         llm.generate("Hello")
     with pytest.raises(GgpyError, match="this LLM is closed"):
         next(stream)
     llm.close()
+
+
+def test_dropping_the_model_frees_the_backend(tiny: ArchModel, load: Callable[..., LLM]) -> None:
+    """Its threads must not outlive its memory."""
+    llm = LLM(tiny.path, n_ctx=64)
+    del llm
+    gc.collect()
+    assert [backend.is_closed for backend in ReferenceBackend.opened] == [True]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
@@ -245,3 +256,29 @@ def test_a_name_that_no_model_has_is_refused(tmp_path: Path) -> None:
         LLM("smolm2")
     with pytest.raises(PullError, match="there is no such file"):
         LLM(tmp_path / "model.gguf")
+
+
+def test_a_real_model_answers(model_path: Callable[[str], Path]) -> None:
+    """From the file to the text; in float32, since int8 rounds so small a model into other answers."""
+    with LLM(model_path("smollm2"), n_ctx=256, compute="f32") as llm:
+        completion = llm.chat([{"role": "user", "content": "What is the capital of France?"}],
+                              SamplingParams(temperature=0, max_tokens=64))
+    assert "Paris" in completion.text
+    assert "<|im_end|>" not in completion.text
+    assert completion.finish_reason == "stop"
+
+
+def test_company_does_not_change_a_real_models_answer(model_path: Callable[[str], Path]) -> None:
+    """Neither other requests, nor the size of a step, nor how many rows have an output."""
+    prompts = ["The sun", "Once upon a time there was a small " * 4, "1 2 3 4"]
+    params = SamplingParams(seed=3, max_tokens=12, ignore_eos=True)
+    path = model_path("smollm2")
+    with LLM(path, n_ctx=256) as llm, LLM(path, n_ctx=64, max_batch_tokens=7) as small:
+        alone = [llm.generate(prompt, params).tokens for prompt in prompts]
+        streams = [llm.stream(prompt, params) for prompt in prompts]
+        assert [stream.finish().tokens for stream in streams] == alone
+        assert [small.generate(prompt, params).tokens for prompt in prompts] == alone
+        ids = llm.tokenize(prompts[1])
+        every = llm.logits(ids, "all")
+        assert np.array_equal(small.logits(ids, "all"), every)
+        assert np.array_equal(llm.logits(ids, "last"), every[-1:])

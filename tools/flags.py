@@ -40,7 +40,9 @@ SAMPLING_KEYS = {
     "min_p": "general.sampling.min_p", "repeat_penalty": "general.sampling.penalty_repeat",
     "repeat_last_n": "general.sampling.penalty_last_n",
 }
+# a negative number is llama.cpp's way to say None, or off
 NONE_IF_NEGATIVE = ("repeat_last_n", "seed", "max_tokens")
+ZERO_IF_NEGATIVE = ("temperature", "top_k")
 
 
 def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
@@ -63,8 +65,11 @@ def sampling_params(args: argparse.Namespace, metadata: Mapping[str, Any]) -> Sa
         value = getattr(args, name)
         if value is None and name in SAMPLING_KEYS:
             value = metadata.get(SAMPLING_KEYS[name])
-        if value is not None:
-            values[name] = None if name in NONE_IF_NEGATIVE and value < 0 else value
+        if value is not None and name in NONE_IF_NEGATIVE:
+            value = value if value >= 0 else None
+        elif value is None:
+            continue
+        values[name] = max(0, value) if name in ZERO_IF_NEGATIVE else value
     return SamplingParams(**values)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import re
 import stat
 import sys
@@ -78,9 +80,9 @@ def read_pipe() -> str:
     """What a pipe or file on stdin holds; empty if stdin is a terminal, closed or /dev/null."""
     if sys.stdin is None or sys.stdin.isatty():
         return ""
-    mode = Path("/dev/stdin").stat().st_mode if Path("/dev/stdin").exists() else stat.S_IFIFO
-    if stat.S_ISCHR(mode):
-        return ""
+    with contextlib.suppress(OSError):      # no file descriptor behind it
+        if stat.S_ISCHR(os.fstat(sys.stdin.fileno()).st_mode):
+            return ""
     return sys.stdin.buffer.read().decode("utf-8", "replace").removesuffix("\n")
 
 
