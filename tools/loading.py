@@ -39,7 +39,7 @@ class KernelProgress:
     def update(self, name: str, done: int, total: int) -> None:
         """Say that kernel `name` is the `done`-th of `total` that had to be compiled."""
         if self._status is not None:
-            self._status.update(Text(f"{self._label}: preparing kernels {done}/{total} (kept for the next time)"))
+            self._status.update(Text(f"{self._label}: preparing kernels {done}/{total} (only the first time)"))
         elif not self._announced:
             self._announced = True
             print(f"preparing {total} kernels; they are kept for the next time", file=sys.stderr, flush=True)

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import argparse
 
+from ggpy.errors import PullError
+from ggpy.tools.catalogue import CATALOGUE
 from ggpy.tools.flags import add_model_flags, model_options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("models", nargs="+", metavar="MODEL", help="names that `ggpy list` shows, or GGUF files")
+    parser.add_argument("models", nargs="*", metavar="MODEL",
+                        help="names that `ggpy list` shows, or GGUF files; without any, all models that were pulled")
     add_model_flags(parser)
 
 
 def main(args: argparse.Namespace) -> int:
     from ggpy.tools.loading import load
 
-    for spec in args.models:
+    models = args.models or [entry.name for entry in CATALOGUE if entry.is_present]
+    if not models:
+        raise PullError("no model has been pulled yet; name one that `ggpy list` shows, or a GGUF file")
+    for spec in models:
         load(spec, **model_options(args)).close()
         print(f"{spec} is ready")
     return 0

@@ -66,7 +66,7 @@ class EngineCore:
         self.scheduler.add(request)
 
     def cancel(self, request_id: int) -> bool:
-        """End a request now and free its pages; False if it is not live."""
+        """End a request now and free its pages; no event follows. False if it is not live."""
         generation = self._live.get(request_id)
         if generation is None:
             return False

@@ -11,7 +11,7 @@ import pytest
 
 from ggpy import Completion, SamplingParams, Timings, cli
 from ggpy.errors import ConfigError, PromptTooLongError
-from ggpy.tools import flags, loading
+from ggpy.tools import catalogue, flags, loading
 
 
 class EchoStream:
@@ -253,10 +253,9 @@ def test_kernels_are_announced_once_where_there_is_no_terminal(capsys: pytest.Ca
     assert capsys.readouterr().err == "preparing 3 kernels; they are kept for the next time\n"
 
 
-def test_warm_loads_every_model_and_closes_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Loading compiles what is missing."""
+@pytest.fixture
+def warmed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What `ggpy warm` loads and closes."""
     events: list[str] = []
 
     class Loaded:
@@ -268,6 +267,26 @@ def test_warm_loads_every_model_and_closes_it(
             events.append(f"close {self.spec}")
 
     monkeypatch.setattr(loading, "load", Loaded)
+    return events
+
+
+def test_warm_loads_every_model_and_closes_it(warmed: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Loading compiles what is missing."""
     assert cli.main(["warm", "a", "b", "--compute", "f32"]) == 0
-    assert events == ["load a f32", "close a", "load b f32", "close b"]
+    assert warmed == ["load a f32", "close a", "load b f32", "close b"]
     assert capsys.readouterr().out == "a is ready\nb is ready\n"
+
+
+def test_warm_takes_all_pulled_models_where_none_is_named(
+    warmed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without any, it says what to do."""
+    monkeypatch.setenv("GGPY_HOME", str(tmp_path))
+    assert cli.main(["warm"]) == 1
+    assert "no model has been pulled yet" in capsys.readouterr().err
+    entry = catalogue.CATALOGUE[0]
+    entry.folder.mkdir(parents=True)
+    with entry.path.open("wb") as file:
+        file.truncate(entry.size_bytes)     # told by its size
+    assert cli.main(["warm"]) == 0
+    assert warmed == [f"load {entry.name} int8", f"close {entry.name}"]
