@@ -38,7 +38,8 @@ def pages(*ids: int) -> NDArray[np.int32]:
 
 def in_chunks(backend: CpuBackend, tokens: NDArray[np.int32], sizes: list[int], table: NDArray[np.int32]) -> Float32:
     """Logits of every token, computed in steps of the given sizes, the last size repeated."""
-    logits, start = [], 0
+    logits: list[Float32] = []
+    start = 0
     while start < len(tokens):
         size = sizes[min(len(logits), len(sizes) - 1)]
         part = tokens[start: start + size]

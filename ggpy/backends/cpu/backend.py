@@ -19,7 +19,7 @@ from ggpy.graph.lower import lower
 from ggpy.graph.ops import ExpertLinear, Graph, Linear, Op, Route, RowKind
 from ggpy.graph.plan import Plan
 from ggpy.kernels.cpu import library
-from ggpy.kernels.cpu.arguments import CHUNK_ROWS, GROUP_ROWS, ROUTE_SCRATCH_BYTES
+from ggpy.kernels.cpu.arguments import ROUTE_SCRATCH_BYTES, SUMS_BYTES
 from ggpy.kernels.cpu.attention_memory import attention_partials_bytes, attention_scratch_bytes
 from ggpy.kernels.cpu.packing import packing_of
 from ggpy.kernels.cpu.step import PAGE_TOKENS
@@ -110,14 +110,12 @@ class CpuBackend:
 
     def _scratch_stride(self) -> int:
         """Bytes of work memory a thread needs: sums of a linear and a packed group, attention's tiles, or routing."""
-        sums = 8 * CHUNK_ROWS * GROUP_ROWS * 4
         group = max((self.weights.matrix(tensor).packing.group_bytes(tensor.shape[-1])
                      for tensor in _matrices(self.plan) if self.weights.matrix(tensor).mapped), default=0)
-        attention = max((attention_scratch_bytes(op) for op in self.plan.attentions),
-                        default=0)
+        attention = max((attention_scratch_bytes(op) for op in self.plan.attentions), default=0)
         routing = max((ROUTE_SCRATCH_BYTES * task.op.inputs[0].width for task in self.plan.tasks
                        if isinstance(task.op, Route)), default=0)
-        return aligned(max(sums + group, attention, routing), 4096)
+        return aligned(max(SUMS_BYTES + group, attention, routing), 4096)
 
 
 def _matrices(plan: Plan) -> list[TensorInfo]:

@@ -105,7 +105,8 @@ class WeightStore:
               team: Team, addresses: dict[str, int]) -> None:
         blocks = [argument_block(PACK, source=int(source.ctypes.data) + i * weight.n_out * row_bytes,
                                  packed=weight.address + i * weight.expert_bytes, n_out=weight.n_out,
-                                 n_in=weight.n_in, row_bytes=row_bytes)
+                                 n_in=weight.n_in, row_bytes=row_bytes,
+                                 group_bytes=weight.packing.group_bytes(weight.n_in))
                   for i in range(_n_matrices(weight.tensor))]
         tape = np.zeros((len(blocks), TAPE_WORDS), np.int64)
         tape[:, 0] = addresses[f"{weight.packing.module}.pack"]
@@ -113,7 +114,7 @@ class WeightStore:
         team.run(tape, 0)
 
     def _expand(self, weight: PackedWeight) -> None:
-        from ggpy.kernels.cpu.expand import expand      # rare formats only
+        from ggpy.kernels.cpu.expand import expand  # rare formats only
 
         rows = weight.tensor.rows().reshape(_n_matrices(weight.tensor), weight.n_out, -1)
         for i, matrix in enumerate(rows):

@@ -15,6 +15,7 @@ WORD = 8                # bytes of a field
 CHUNK_ROWS = 16         # rows that the int8 activations of a linear interleave (see quantize.py)
 GROUP_ROWS = 16         # weight rows that a packed group interleaves (see matmul.py)
 BLOCK = 32              # activations per scale
+SUMS_BYTES = 8 * CHUNK_ROWS * GROUP_ROWS * 4    # a linear's partial sums: the start of each thread's scratch
 
 
 def fields(names: str) -> Any:
@@ -41,7 +42,7 @@ def argument_block(layout: Any, **values: int | float) -> npt.NDArray[np.int64]:
 INT8 = "q da ys n16 n_blocks"
 
 QUANTIZE = fields(f"x {INT8} n_filled n_rows")
-PACK = fields("source packed n_out n_in row_bytes")
+PACK = fields("source row_bytes packed group_bytes n_out n_in")
 LINEAR = fields(f"weight group_bytes n_out {INT8} out bias residual n_rows")
 MAPPED_LINEAR = fields(f"weight row_bytes n_in group_bytes n_out {INT8} out bias residual n_rows")
 FLOAT_LINEAR = fields("weight group_bytes n_out n_in x out bias residual n_rows")

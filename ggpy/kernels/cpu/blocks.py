@@ -12,14 +12,13 @@ from ggpy.kernels.cpu.simd import (
     as_i32x16,
     broadcast_4xi8,
     broadcast_f32,
-    broadcast_i32,
     fma,
     load_f32x16,
     load_i8x64,
     prefetch_l2,
+    rotate,
     splat_i8x64,
     splat_i32x16,
-    sra,
     store,
     to_f32,
 )
@@ -76,7 +75,7 @@ def two_bits(v, shift):
 @device
 def moved_bit(h, j, place):
     """Bit j of every byte, as bit `place`, the others 0."""
-    return bits_up(bits(h, j, 1), place, 1 << place)
+    return as_i8x64(rotate(as_i32x16(h), place - j)) & splat_i8x64(1 << place)
 
 
 @device
@@ -93,14 +92,15 @@ def nibbles(p):
     return low_nibbles(v) + high_nibbles(v)
 
 
-def biased(shift):
-    """`start` for weights stored with a bias, w + (128 >> shift) in 0..127: takes bias * sum of activations off."""
+def for_each(function):
+    """The function of a block that applies `function` to each of its 8 registers."""
 
     @device
-    def start(n16):
-        return sra(broadcast_i32(n16), shift)
+    def mapped(w):
+        return (function(w[0]), function(w[1]), function(w[2]), function(w[3]),
+                function(w[4]), function(w[5]), function(w[6]), function(w[7]))
 
-    return start
+    return mapped
 
 
 @device

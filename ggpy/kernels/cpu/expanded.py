@@ -6,16 +6,16 @@ canonical order of block j is, with the exact sums S0 and S1 over its first and 
     t = fma(S1, s1, RN(S0 * s0));  acc[j % 8] = fma(t, da[j], acc[j % 8])
 """
 
-from ggpy.kernels.cpu.blocks import make_half_sums, prefetch_lines
-from ggpy.kernels.cpu.dot import dot4_i8, start_i8
+from ggpy.kernels.cpu.blocks import for_each, load_8_lines, make_half_sums, prefetch_lines
+from ggpy.kernels.cpu.dot import dot4_i8, ready_i8, start_i8
 from ggpy.kernels.cpu.expand import UNIT
 from ggpy.kernels.cpu.interleave import file_block
 from ggpy.kernels.cpu.kernel import device
 from ggpy.kernels.cpu.matmul import make_expert_linear, make_linear
-from ggpy.kernels.cpu.q8_0 import weights
 from ggpy.kernels.cpu.simd import broadcast_f32, fma, load_f32x16, store, to_f32
 
 PACKED = file_block(UNIT)
+ready = for_each(ready_i8)
 half_sums = make_half_sums(dot4_i8, start_i8)
 
 
@@ -47,7 +47,7 @@ def rows(w, n_blocks, m, q, da, ys, n16, acc):
         p = w + j // 2 * PACKED.size
         prefetch_lines(p, 20)
         s = p + PACKED.scale
-        add_pair(j, m, q, da, n16, acc, weights(p + PACKED.q), weights(p + PACKED.q + 512),
+        add_pair(j, m, q, da, n16, acc, ready(load_8_lines(p + PACKED.q)), ready(load_8_lines(p + PACKED.q + 512)),
                  load_f32x16(s), load_f32x16(s + 64), load_f32x16(s + 128), load_f32x16(s + 192))
 
 

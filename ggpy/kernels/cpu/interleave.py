@@ -40,7 +40,9 @@ def file_block(layout: np.dtype[np.void]) -> Any:
     assert layout.fields is not None
     assert layout.names is not None
     offsets = [layout.fields[name][1] for name in layout.names]
-    return namedtuple("FileBlock", [*layout.names, "size"])._make([*offsets, layout.itemsize])  # type: ignore[misc]
+    names = [*layout.names, "size"]
+    kind: Any = namedtuple("FileBlock", names)              # type: ignore[misc]
+    return kind._make([*offsets, layout.itemsize])
 
 
 @device
@@ -94,11 +96,11 @@ def clear_lines(p, n_bytes):
         store(p + i, splat_i32x16(0))
 
 
-def make_pack(block_bytes, unit_bytes, blocks_per_unit, pack_block):
-    """The kernel "pack" of a format: units hold `blocks_per_unit` file blocks of `block_bytes`.
+def make_pack_group(block_bytes, unit_bytes, blocks_per_unit, pack_block):
+    """pack_group(source, stride, n, packed) of a format: one group, from n rows that lie `stride` bytes apart.
 
-    `pack_block(source, stride, n, unit, i)` writes the part of a unit that belongs to its file block i, from n rows
-    that lie `stride` bytes apart.
+    Units of `unit_bytes` hold `blocks_per_unit` file blocks of `block_bytes`. `pack_block(source, stride, n, unit, i)`
+    writes the part of a unit that belongs to its file block i.
     """
 
     @device
@@ -110,13 +112,19 @@ def make_pack(block_bytes, unit_bytes, blocks_per_unit, pack_block):
             pack_block(source + b * block_bytes, stride, n, packed + b // blocks_per_unit * unit_bytes,
                        b % blocks_per_unit)
 
+    return pack_group
+
+
+def make_pack(pack_group):
+    """The kernel "pack" of a format."""
+
     @kernel
     def pack(args, step, ith, nth):
         """Rows of a file, n_out of row_bytes each, to groups of GROUP_ROWS rows, which the threads share."""
         n_out = load_i64(args + ARGS.n_out)
         stride = load_i64(args + ARGS.row_bytes)
         n_groups = (n_out + GROUP_ROWS - 1) // GROUP_ROWS
-        group_bytes = (stride // block_bytes + blocks_per_unit - 1) // blocks_per_unit * unit_bytes
+        group_bytes = load_i64(args + ARGS.group_bytes)
         for g in range(n_groups * ith // nth, n_groups * (ith + 1) // nth):
             source = load_i64(args + ARGS.source) + g * GROUP_ROWS * stride
             packed = load_i64(args + ARGS.packed) + g * group_bytes

@@ -4,10 +4,11 @@ Packed unit of two blocks, 576 bytes: d of both (16 float16 each), then four lin
 """
 
 from ggpy.formats.iq4 import IQ4_NL_BLOCK, IQ4_VALUES
-from ggpy.kernels.cpu.blocks import add_pair_i8, nibbles, prefetch_lines
+from ggpy.kernels.cpu.blocks import add_pair_i8, for_each, nibbles, prefetch_lines
 from ggpy.kernels.cpu.dot import lookup16, ready_i8
-from ggpy.kernels.cpu.interleave import file_block, interleave, interleave_half, make_pack
+from ggpy.kernels.cpu.interleave import file_block, interleave, interleave_half, make_pack, make_pack_group
 from ggpy.kernels.cpu.kernel import device
+from ggpy.kernels.cpu.mapped import make_mapped_linear
 from ggpy.kernels.cpu.matmul import make_expert_linear, make_linear
 from ggpy.kernels.cpu.simd import constant, i8x64, load_f16x16
 
@@ -18,11 +19,12 @@ values = constant(i8x64, IQ4_VALUES.tolist() * 4)
 
 
 @device
-def lookups(p):
-    """A block of four lines of nibbles as values, ready for dot4_i8."""
-    q, t = nibbles(p), ready_i8(values())
-    return (lookup16(t, q[0]), lookup16(t, q[1]), lookup16(t, q[2]), lookup16(t, q[3]),
-            lookup16(t, q[4]), lookup16(t, q[5]), lookup16(t, q[6]), lookup16(t, q[7]))
+def value(i):
+    """The values numbered i, ready for dot4_i8."""
+    return lookup16(ready_i8(values()), i)
+
+
+lookups = for_each(value)
 
 
 @device
@@ -31,7 +33,8 @@ def rows(w, n_blocks, m, q, da, ys, n16, acc):
     for j in range(0, n_blocks, 2):
         p = w + j // 2 * UNIT_BYTES
         prefetch_lines(p, 9)
-        add_pair_i8(j, m, q, da, n16, acc, lookups(p + QS), lookups(p + QS + 256), load_f16x16(p), load_f16x16(p + 32))
+        add_pair_i8(j, m, q, da, n16, acc, lookups(nibbles(p + QS)), lookups(nibbles(p + QS + 256)),
+                    load_f16x16(p), load_f16x16(p + 32))
 
 
 @device
@@ -42,4 +45,6 @@ def pack_block(source, stride, n, unit, i):
 
 linear = make_linear(rows)
 expert_linear = make_expert_linear(rows)
-pack = make_pack(FILE.size, UNIT_BYTES, 2, pack_block)
+pack_group = make_pack_group(FILE.size, UNIT_BYTES, 2, pack_block)
+pack = make_pack(pack_group)
+mapped_linear = make_mapped_linear(pack_group, rows)

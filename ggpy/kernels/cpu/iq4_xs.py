@@ -5,10 +5,18 @@ then four lines of nibbles for each block as in iq4_nl.py.
 """
 
 from ggpy.formats.iq4 import IQ4_XS_BLOCK
-from ggpy.kernels.cpu.blocks import add_pair_i8, prefetch_lines
-from ggpy.kernels.cpu.interleave import file_block, interleave_bytes, interleave_half, interleave_word, make_pack
+from ggpy.kernels.cpu.blocks import add_pair_i8, nibbles, prefetch_lines
+from ggpy.kernels.cpu.interleave import (
+    file_block,
+    interleave_bytes,
+    interleave_half,
+    interleave_word,
+    make_pack,
+    make_pack_group,
+)
 from ggpy.kernels.cpu.iq4_nl import lookups
 from ggpy.kernels.cpu.kernel import device
+from ggpy.kernels.cpu.mapped import make_mapped_linear
 from ggpy.kernels.cpu.matmul import make_expert_linear, make_linear
 from ggpy.kernels.cpu.simd import load_f16x16, load_i16x16, load_i32x16, splat_i32x16, to_f32, zext_i32
 
@@ -34,7 +42,7 @@ def rows(w, n_blocks, m, q, da, ys, n16, acc):
         for j in range(0, 8, 2):
             lines = p + QS + 256 * j
             prefetch_lines(lines, 9)
-            add_pair_i8(8 * u + j, m, q, da, n16, acc, lookups(lines), lookups(lines + 256),
+            add_pair_i8(8 * u + j, m, q, da, n16, acc, lookups(nibbles(lines)), lookups(nibbles(lines + 256)),
                         d * scale(p, j), d * scale(p, j + 1))
 
 
@@ -48,4 +56,6 @@ def pack_block(source, stride, n, unit, i):
 
 linear = make_linear(rows)
 expert_linear = make_expert_linear(rows)
-pack = make_pack(FILE.size, UNIT_BYTES, 1, pack_block)
+pack_group = make_pack_group(FILE.size, UNIT_BYTES, 1, pack_block)
+pack = make_pack(pack_group)
+mapped_linear = make_mapped_linear(pack_group, rows)

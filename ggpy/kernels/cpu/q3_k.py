@@ -7,7 +7,7 @@ half of 128 weights, bits 2 b, 2 b + 1 of its eight lines belong to its block b.
 
 from ggpy.formats.k_quants import Q3_K_BLOCK
 from ggpy.kernels.cpu.blocks import (
-    biased,
+    for_each,
     load_4_lines,
     make_add_pair_16,
     make_half_sums,
@@ -15,16 +15,26 @@ from ggpy.kernels.cpu.blocks import (
     two_bits,
     with_bit,
 )
-from ggpy.kernels.cpu.dot import dot4_u7
-from ggpy.kernels.cpu.interleave import file_block, interleave_bytes, interleave_word, make_pack, widen_half
+from ggpy.kernels.cpu.dot import biased, dot4_biased
+from ggpy.kernels.cpu.interleave import (
+    file_block,
+    interleave_bytes,
+    interleave_word,
+    make_pack,
+    make_pack_group,
+    widen_half,
+)
 from ggpy.kernels.cpu.kernel import device
+from ggpy.kernels.cpu.mapped import make_mapped_linear
 from ggpy.kernels.cpu.matmul import make_expert_linear, make_linear
 from ggpy.kernels.cpu.simd import load_f32x16, load_i32x16, splat_i32x16, to_f32
 
 FILE = file_block(Q3_K_BLOCK)
 UNIT_BYTES = 1792
 SCALES, HIGH, QS = 64, 256, 768
-add_pair = make_add_pair_16(make_half_sums(dot4_u7, biased(5)), 1)
+ready, start = biased(4)
+ready_block = for_each(ready)
+add_pair = make_add_pair_16(make_half_sums(dot4_biased, start), 1)
 
 
 @device
@@ -53,9 +63,9 @@ def rows(w, n_blocks, m, q, da, ys, n16, acc):
             v0, v1 = load_4_lines(low), load_4_lines(low + 256)
             h0, h1 = load_4_lines(p + HIGH), load_4_lines(p + HIGH + 256)
             shift = 2 * (b % 4)
-            add_pair(8 * u + b, m, q, da, n16, acc,
-                     with_bit(two_bits(v0, shift), h0, b, 2) + with_bit(two_bits(v1, shift), h1, b, 2),
-                     with_bit(two_bits(v0, shift + 2), h0, b + 1, 2) + with_bit(two_bits(v1, shift + 2), h1, b + 1, 2),
+            w = with_bit(two_bits(v0, shift), h0, b, 2) + with_bit(two_bits(v1, shift), h1, b, 2)
+            x = with_bit(two_bits(v0, shift + 2), h0, b + 1, 2) + with_bit(two_bits(v1, shift + 2), h1, b + 1, 2)
+            add_pair(8 * u + b, m, q, da, n16, acc, ready_block(w), ready_block(x),
                      d, scales(p + SCALES, b), scales(p + SCALES, b + 1))
 
 
@@ -70,4 +80,6 @@ def pack_block(source, stride, n, unit, i):
 
 linear = make_linear(rows)
 expert_linear = make_expert_linear(rows)
-pack = make_pack(FILE.size, UNIT_BYTES, 1, pack_block)
+pack_group = make_pack_group(FILE.size, UNIT_BYTES, 1, pack_block)
+pack = make_pack(pack_group)
+mapped_linear = make_mapped_linear(pack_group, rows)

@@ -13,8 +13,16 @@ from ggpy.kernels.cpu.blocks import (
     low_nibbles,
     prefetch_lines,
 )
-from ggpy.kernels.cpu.interleave import file_block, interleave_bytes, interleave_half, interleave_word, make_pack
+from ggpy.kernels.cpu.interleave import (
+    file_block,
+    interleave_bytes,
+    interleave_half,
+    interleave_word,
+    make_pack,
+    make_pack_group,
+)
 from ggpy.kernels.cpu.kernel import device
+from ggpy.kernels.cpu.mapped import make_mapped_linear
 from ggpy.kernels.cpu.matmul import make_expert_linear, make_linear
 from ggpy.kernels.cpu.simd import load_f16x16, load_i32x16, splat_i32x16, to_f32
 
@@ -72,4 +80,6 @@ def pack_block(source, stride, n, unit, i):
 
 linear = make_linear(rows)
 expert_linear = make_expert_linear(rows)
-pack = make_pack(FILE.size, UNIT_BYTES, 1, pack_block)
+pack_group = make_pack_group(FILE.size, UNIT_BYTES, 1, pack_block)
+pack = make_pack(pack_group)
+mapped_linear = make_mapped_linear(pack_group, rows)

@@ -5,10 +5,18 @@ of byte i of a row is that of weight 4 k + i, and four lines of nibbles as they 
 """
 
 from ggpy.formats.q5 import Q5_0_BLOCK
-from ggpy.kernels.cpu.blocks import biased, bits, bits_up, make_add_pair, make_half_sums, nibbles, prefetch_lines
-from ggpy.kernels.cpu.dot import dot4_u7
-from ggpy.kernels.cpu.interleave import file_block, interleave, interleave_half, interleave_word, make_pack
+from ggpy.kernels.cpu.blocks import bits, bits_up, for_each, make_add_pair, make_half_sums, nibbles, prefetch_lines
+from ggpy.kernels.cpu.dot import biased, dot4_biased
+from ggpy.kernels.cpu.interleave import (
+    file_block,
+    interleave,
+    interleave_half,
+    interleave_word,
+    make_pack,
+    make_pack_group,
+)
 from ggpy.kernels.cpu.kernel import device
+from ggpy.kernels.cpu.mapped import make_mapped_linear
 from ggpy.kernels.cpu.matmul import make_expert_linear, make_linear
 from ggpy.kernels.cpu.simd import load_f16x16, load_i8x64, load_i32x16, splat_i32x16, store
 
@@ -16,7 +24,9 @@ FILE = file_block(Q5_0_BLOCK)
 UNIT_BYTES = 704
 QH = 64
 BLOCK_BYTES = 320           # of fifth bits and nibbles
-add_pair = make_add_pair(make_half_sums(dot4_u7, biased(3)))
+ready, start = biased(16)
+ready_block = for_each(ready)
+add_pair = make_add_pair(make_half_sums(dot4_biased, start))
 
 
 @device
@@ -34,7 +44,7 @@ def rows(w, n_blocks, m, q, da, ys, n16, acc):
     for j in range(0, n_blocks, 2):
         p = w + j // 2 * UNIT_BYTES
         prefetch_lines(p, 11)
-        add_pair(j, m, q, da, n16, acc, five_bits(p + QH), five_bits(p + QH + BLOCK_BYTES),
+        add_pair(j, m, q, da, n16, acc, ready_block(five_bits(p + QH)), ready_block(five_bits(p + QH + BLOCK_BYTES)),
                  load_f16x16(p), load_f16x16(p + 32))
 
 
@@ -60,4 +70,6 @@ def pack_block(source, stride, n, unit, i):
 
 linear = make_linear(rows)
 expert_linear = make_expert_linear(rows)
-pack = make_pack(FILE.size, UNIT_BYTES, 2, pack_block)
+pack_group = make_pack_group(FILE.size, UNIT_BYTES, 2, pack_block)
+pack = make_pack(pack_group)
+mapped_linear = make_mapped_linear(pack_group, rows)

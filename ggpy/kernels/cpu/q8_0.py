@@ -4,24 +4,18 @@ Packed unit of two blocks, 1088 bytes: d of both (16 float16 each), then eight l
 """
 
 from ggpy.formats.q8 import Q8_0_BLOCK
-from ggpy.kernels.cpu.blocks import add_pair_i8, load_8_lines, prefetch_lines
+from ggpy.kernels.cpu.blocks import add_pair_i8, for_each, load_8_lines, prefetch_lines
 from ggpy.kernels.cpu.dot import ready_i8
-from ggpy.kernels.cpu.interleave import file_block, interleave_bytes, interleave_half, make_pack
+from ggpy.kernels.cpu.interleave import file_block, interleave_bytes, interleave_half, make_pack, make_pack_group
 from ggpy.kernels.cpu.kernel import device
+from ggpy.kernels.cpu.mapped import make_mapped_linear
 from ggpy.kernels.cpu.matmul import make_expert_linear, make_linear
 from ggpy.kernels.cpu.simd import load_f16x16
 
 FILE = file_block(Q8_0_BLOCK)
 UNIT_BYTES = 1088
 QS = 64
-
-
-@device
-def weights(p):
-    """A block of eight lines, ready for dot4_i8."""
-    v = load_8_lines(p)
-    return (ready_i8(v[0]), ready_i8(v[1]), ready_i8(v[2]), ready_i8(v[3]),
-            ready_i8(v[4]), ready_i8(v[5]), ready_i8(v[6]), ready_i8(v[7]))
+ready = for_each(ready_i8)
 
 
 @device
@@ -30,7 +24,8 @@ def rows(w, n_blocks, m, q, da, ys, n16, acc):
     for j in range(0, n_blocks, 2):
         p = w + j // 2 * UNIT_BYTES
         prefetch_lines(p, 17)
-        add_pair_i8(j, m, q, da, n16, acc, weights(p + QS), weights(p + QS + 512), load_f16x16(p), load_f16x16(p + 32))
+        add_pair_i8(j, m, q, da, n16, acc, ready(load_8_lines(p + QS)),
+                    ready(load_8_lines(p + QS + 512)), load_f16x16(p), load_f16x16(p + 32))
 
 
 @device
@@ -41,4 +36,6 @@ def pack_block(source, stride, n, unit, i):
 
 linear = make_linear(rows)
 expert_linear = make_expert_linear(rows)
-pack = make_pack(FILE.size, UNIT_BYTES, 2, pack_block)
+pack_group = make_pack_group(FILE.size, UNIT_BYTES, 2, pack_block)
+pack = make_pack(pack_group)
+mapped_linear = make_mapped_linear(pack_group, rows)

@@ -386,6 +386,14 @@ sra = function(2, lambda a, c: (a, a, types.int64),
                lambda b, s, a, c: b.ashr(a, broadcast(b, b.trunc(c, a.type.element), s.return_type.lanes)))
 
 
+def _rotate(b: ir.IRBuilder, s: Any, a: ir.Value, n: ir.Value) -> ir.Value:
+    count = broadcast(b, b.trunc(n, INT[32]), a.type.count)
+    return call(b, f"llvm.fshl.v{a.type.count}i32", a.type, [a, a, count])
+
+
+rotate = function(2, lambda a, n: (a, a, types.int64), _rotate)      # i32 lanes to the left by n bits, modulo 32
+
+
 def _suffix(t: Any) -> str:
     return f"v{t.lanes}f32" if isinstance(t, Vec) else "f32"
 

@@ -213,7 +213,7 @@ class Experts:
         for source, target in zip(rows, packed, strict=True):
             run(f"{packing.module}.pack", argument_block(
                 PACK, source=address(source), packed=address(target), n_out=n_out, n_in=n_in,
-                row_bytes=rows.shape[2]))
+                row_bytes=rows.shape[2], group_bytes=packing.group_bytes(n_in)))
         return cls(run, packing, packed, n_out, n_in, normal(n_expert, n_out, seed=6))
 
     def int8(self, n_rows: int) -> tuple[list[npt.NDArray[np.generic]], dict[str, int]]:

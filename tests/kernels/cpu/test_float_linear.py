@@ -40,7 +40,7 @@ def pack(run_kernel: RunKernel, rows: Bytes, tensor_type: TensorType, n_in: int,
     packed = np.full((-(-len(rows) // 16), packing.group_bytes(n_in)), 0xAA, np.uint8)
     run_kernel(f"{packing.module}.pack", argument_block(
         PACK, source=rows.ctypes.data, packed=packed.ctypes.data, n_out=len(rows), n_in=n_in,
-        row_bytes=rows.shape[1]), n_threads)
+        row_bytes=rows.shape[1], group_bytes=packing.group_bytes(n_in)), n_threads)
     return packed
 
 

@@ -79,7 +79,7 @@ class Kernels:
             return expand(rows, tensor_type)
         packed = np.full((-(-n_out // 16), packing.group_bytes(n_in)), 0xAA, np.uint8)
         block = argument_block(PACK, source=rows.ctypes.data, packed=packed.ctypes.data, n_out=n_out, n_in=n_in,
-                               row_bytes=rows.shape[1])
+                               row_bytes=rows.shape[1], group_bytes=packing.group_bytes(n_in))
         self.run(f"{packing.module}.pack", block, n_threads=n_threads)
         return packed
 
