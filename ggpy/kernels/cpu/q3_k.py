@@ -63,9 +63,9 @@ def rows(w, n_blocks, m, q, da, ys, n16, acc):
             v0, v1 = load_4_lines(low), load_4_lines(low + 256)
             h0, h1 = load_4_lines(p + HIGH), load_4_lines(p + HIGH + 256)
             shift = 2 * (b % 4)
-            w = with_bit(two_bits(v0, shift), h0, b, 2) + with_bit(two_bits(v1, shift), h1, b, 2)
-            x = with_bit(two_bits(v0, shift + 2), h0, b + 1, 2) + with_bit(two_bits(v1, shift + 2), h1, b + 1, 2)
-            add_pair(8 * u + b, m, q, da, n16, acc, ready_block(w), ready_block(x),
+            even = with_bit(two_bits(v0, shift), h0, b, 2) + with_bit(two_bits(v1, shift), h1, b, 2)
+            odd = with_bit(two_bits(v0, shift + 2), h0, b + 1, 2) + with_bit(two_bits(v1, shift + 2), h1, b + 1, 2)
+            add_pair(8 * u + b, m, q, da, n16, acc, ready_block(even), ready_block(odd),
                      d, scales(p + SCALES, b), scales(p + SCALES, b + 1))
 
 
