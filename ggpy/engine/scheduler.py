@@ -34,7 +34,7 @@ class Scheduler:
     def __init__(self, pool: PagePool, *, max_batch_tokens: int, max_running: int) -> None:
         self.pool = pool
         self.max_batch_tokens = max_batch_tokens
-        self.max_running = min(max_running, max_batch_tokens)       # so that all that generate fit in a step
+        self.max_running = max_running
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
 
@@ -57,6 +57,7 @@ class Scheduler:
         if len(self.running) < num_running:         # memory is short: admit nobody this step
             return batch
 
+        # admitting only within the budget also keeps all that generate within it
         while self.waiting and budget and len(self.running) < self.max_running and self._admit():
             request = self.running[-1]
             length = min(request.num_pending, budget)

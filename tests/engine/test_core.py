@@ -154,6 +154,25 @@ def test_the_youngest_gives_way_when_pages_run_out_and_resumes(make_driver: Make
         assert len(driver.events[r.id]) == 30       # nothing is emitted twice
 
 
+def test_a_request_that_gave_way_comes_before_those_that_never_ran(make_driver: MakeDriver) -> None:
+    """Its caller has seen the beginning of the answer already."""
+    driver = make_driver(n_pages=4)
+    first, second, third = (request([1] * n, max_tokens=30) for n in (60, 60, 90))
+    for r in (first, second, third):
+        driver.core.add(r)
+    ends = [event.request_id for events in driver.steps_left() for event in events if event.finish_reason]
+    assert ends == [first.id, second.id, third.id]
+
+
+def test_no_more_requests_run_than_can_generate_in_one_step(make_driver: MakeDriver) -> None:
+    """So that all that generate get a token in each step."""
+    driver = make_driver(max_batch_tokens=2, max_running=4)
+    for _ in range(3):
+        driver.core.add(request([1], max_tokens=3))
+    sizes = [len(events) for events in driver.steps_left()]
+    assert sizes == [2, 2, 2, 1, 1, 1]
+
+
 def test_cancelling_frees_pages_at_once(make_driver: MakeDriver) -> None:
     """In every state; a second time it does nothing."""
     driver = make_driver(n_pages=4)
