@@ -17,6 +17,7 @@ N_GREEDY = 4
 
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "weights packed": {"repack": "on"},
+    "weights as in the file": {"repack": "off"},
     "one thread": {"n_threads": 1},
     "two threads": {"n_threads": 2},
     "three threads": {"n_threads": 3},
@@ -51,7 +52,7 @@ def test_settings_that_are_about_speed_leave_every_bit(
     assert answer == plain[2]
 
 
-@pytest.mark.parametrize("repack", ["on"])
+@pytest.mark.parametrize("repack", ["on", "off"])
 def test_tokens_read_one_by_one_give_the_bits_of_the_whole_prompt(
         repack: Any, golden: Golden, gguf_path: Path, plain: Results) -> None:
     """A step per token, as when generating, equals one step for all."""
