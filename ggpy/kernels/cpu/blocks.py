@@ -12,6 +12,7 @@ from ggpy.kernels.cpu.simd import (
     as_i32x16,
     broadcast_4xi8,
     broadcast_f32,
+    broadcast_i32,
     fma,
     load_f32x16,
     load_i8x64,
@@ -19,6 +20,7 @@ from ggpy.kernels.cpu.simd import (
     rotate,
     splat_i8x64,
     splat_i32x16,
+    sra,
     store,
     to_f32,
 )
@@ -101,6 +103,16 @@ def for_each(function):
                 function(w[4]), function(w[5]), function(w[6]), function(w[7]))
 
     return mapped
+
+
+def biased(shift):
+    """`start` for weights stored with a bias, w + (128 >> shift) in 0..127: takes bias * sum of activations off."""
+
+    @device
+    def start(n16):
+        return sra(broadcast_i32(n16), shift)
+
+    return start
 
 
 @device

@@ -4,8 +4,6 @@
 - `dot4_u7`: w in 0..127, y in -127..127.
 - `dot4_i8`: w in -128..127 made ready by `ready_i8`, y in -127..127, and acc started by `start_i8`. x86's vpdpbusd
   wants one side unsigned, so there `ready_i8` adds 128 and `start_i8` takes back 128 times the sum of the activations.
-- `dot4_biased`: w stored as w + bias in 0..127, made ready and started by the two functions that `biased(bias)` gives.
-  Other levels than x86's with vpdpbusd take the bias off at the start and spare `ready` and signs.
 Nothing saturates, so the sums are exact and every level gives the same integers.
 
 `lookup16(table, i)` gives byte i[k], 0..15, of the table in lane k; its 16 bytes stand four times in the register.
@@ -97,18 +95,6 @@ def _start_i8(b: ir.IRBuilder, s: Any, address: ir.Value) -> ir.Value:
     return broadcast(b, b.load(pointer(b, address, INT[32]), align=1), 16)
 
 
-def biased(bias: int) -> tuple[Any, Any]:
-    """`ready` and `start` of dot4_biased for a power of two as the bias."""
-    if UNSIGNED_BY_SIGNED:
-        return function(1, lambda w: (w, w), lambda b, s, w: b.add(w, ir.Constant(w.type, [128 - bias] * 64))), start_i8
-
-    def start(b: ir.IRBuilder, s: Any, address: ir.Value) -> ir.Value:
-        shift = ir.Constant(i32x16.llvm, [8 - bias.bit_length()] * 16)
-        return b.ashr(broadcast(b, b.load(pointer(b, address, INT[32]), align=1), 16), shift)
-
-    return function(1, lambda w: (w, w), lambda b, s, w: w), function(1, lambda a: (i32x16, types.int64), start)
-
-
 def _select_by_bits(b: ir.IRBuilder, table: ir.Value, i: ir.Value) -> ir.Value:
     """Any processor: of the 16 entries, in every lane, each bit of the index keeps one half of those left."""
     n = i.type.count
@@ -134,7 +120,6 @@ def _dot_types(acc: Any, w: Any, y: Any) -> tuple[Any, ...]:
 
 dot4_u7 = function(3, _dot_types, _dot4_u7)
 dot4_i8 = function(3, _dot_types, _dot4_i8)
-dot4_biased = function(3, _dot_types, _dot4_u7)
 ready_i8 = function(1, lambda w: (w, w), _ready_i8)
 start_i8 = function(1, lambda a: (i32x16, types.int64), _start_i8)      # address of -128 * sum of the activations
 lookup16 = function(2, lambda table, i: (i8x64, i8x64, i8x64), _lookup16)

@@ -7,7 +7,7 @@ half of 128 weights, bits 2 b, 2 b + 1 of its eight lines belong to its block b.
 
 from ggpy.formats.k_quants import Q3_K_BLOCK
 from ggpy.kernels.cpu.blocks import (
-    for_each,
+    biased,
     load_4_lines,
     make_add_pair_16,
     make_half_sums,
@@ -15,7 +15,7 @@ from ggpy.kernels.cpu.blocks import (
     two_bits,
     with_bit,
 )
-from ggpy.kernels.cpu.dot import biased, dot4_biased
+from ggpy.kernels.cpu.dot import dot4_u7
 from ggpy.kernels.cpu.interleave import (
     file_block,
     interleave_bytes,
@@ -32,9 +32,7 @@ from ggpy.kernels.cpu.simd import load_f32x16, load_i32x16, splat_i32x16, to_f32
 FILE = file_block(Q3_K_BLOCK)
 UNIT_BYTES = 1792
 SCALES, HIGH, QS = 64, 256, 768
-ready, start = biased(4)
-ready_block = for_each(ready)
-add_pair = make_add_pair_16(make_half_sums(dot4_biased, start), 1)
+add_pair = make_add_pair_16(make_half_sums(dot4_u7, biased(5)), 1)
 
 
 @device
@@ -65,7 +63,7 @@ def rows(w, n_blocks, m, q, da, ys, n16, acc):
             shift = 2 * (b % 4)
             even = with_bit(two_bits(v0, shift), h0, b, 2) + with_bit(two_bits(v1, shift), h1, b, 2)
             odd = with_bit(two_bits(v0, shift + 2), h0, b + 1, 2) + with_bit(two_bits(v1, shift + 2), h1, b + 1, 2)
-            add_pair(8 * u + b, m, q, da, n16, acc, ready_block(even), ready_block(odd),
+            add_pair(8 * u + b, m, q, da, n16, acc, even, odd,
                      d, scales(p + SCALES, b), scales(p + SCALES, b + 1))
 
 

@@ -4,8 +4,8 @@ Packed unit of two blocks, 576 bytes: d of both (16 float16 each), then four lin
 """
 
 from ggpy.formats.q4 import Q4_0_BLOCK
-from ggpy.kernels.cpu.blocks import for_each, make_add_pair, make_half_sums, nibbles, prefetch_lines
-from ggpy.kernels.cpu.dot import biased, dot4_biased
+from ggpy.kernels.cpu.blocks import biased, make_add_pair, make_half_sums, nibbles, prefetch_lines
+from ggpy.kernels.cpu.dot import dot4_u7
 from ggpy.kernels.cpu.interleave import file_block, interleave, interleave_half, make_pack, make_pack_group
 from ggpy.kernels.cpu.kernel import device
 from ggpy.kernels.cpu.mapped import make_mapped_linear
@@ -15,9 +15,7 @@ from ggpy.kernels.cpu.simd import load_f16x16
 FILE = file_block(Q4_0_BLOCK)
 UNIT_BYTES = 576
 QS = 64
-ready, start = biased(8)
-ready_block = for_each(ready)
-add_pair = make_add_pair(make_half_sums(dot4_biased, start))
+add_pair = make_add_pair(make_half_sums(dot4_u7, biased(4)))
 
 
 @device
@@ -26,8 +24,7 @@ def rows(w, n_blocks, m, q, da, ys, n16, acc):
     for j in range(0, n_blocks, 2):
         p = w + j // 2 * UNIT_BYTES
         prefetch_lines(p, 9)
-        add_pair(j, m, q, da, n16, acc, ready_block(nibbles(p + QS)), ready_block(nibbles(p + QS + 256)),
-                 load_f16x16(p), load_f16x16(p + 32))
+        add_pair(j, m, q, da, n16, acc, nibbles(p + QS), nibbles(p + QS + 256), load_f16x16(p), load_f16x16(p + 32))
 
 
 @device

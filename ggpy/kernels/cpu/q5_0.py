@@ -5,8 +5,8 @@ of byte i of a row is that of weight 4 k + i, and four lines of nibbles as they 
 """
 
 from ggpy.formats.q5 import Q5_0_BLOCK
-from ggpy.kernels.cpu.blocks import bits, bits_up, for_each, make_add_pair, make_half_sums, nibbles, prefetch_lines
-from ggpy.kernels.cpu.dot import biased, dot4_biased
+from ggpy.kernels.cpu.blocks import biased, bits, bits_up, make_add_pair, make_half_sums, nibbles, prefetch_lines
+from ggpy.kernels.cpu.dot import dot4_u7
 from ggpy.kernels.cpu.interleave import (
     file_block,
     interleave,
@@ -24,9 +24,7 @@ FILE = file_block(Q5_0_BLOCK)
 UNIT_BYTES = 704
 QH = 64
 BLOCK_BYTES = 320           # of fifth bits and nibbles
-ready, start = biased(16)
-ready_block = for_each(ready)
-add_pair = make_add_pair(make_half_sums(dot4_biased, start))
+add_pair = make_add_pair(make_half_sums(dot4_u7, biased(3)))
 
 
 @device
@@ -44,7 +42,7 @@ def rows(w, n_blocks, m, q, da, ys, n16, acc):
     for j in range(0, n_blocks, 2):
         p = w + j // 2 * UNIT_BYTES
         prefetch_lines(p, 11)
-        add_pair(j, m, q, da, n16, acc, ready_block(five_bits(p + QH)), ready_block(five_bits(p + QH + BLOCK_BYTES)),
+        add_pair(j, m, q, da, n16, acc, five_bits(p + QH), five_bits(p + QH + BLOCK_BYTES),
                  load_f16x16(p), load_f16x16(p + 32))
 
 

@@ -7,9 +7,9 @@ low and high halves; bits 2 b, 2 b + 1 of the half's eight lines of high bits be
 
 from ggpy.formats.k_quants import Q6_K_BLOCK
 from ggpy.kernels.cpu.blocks import (
+    biased,
     bits,
     bits_up,
-    for_each,
     high_nibbles,
     load_4_lines,
     low_nibbles,
@@ -17,7 +17,7 @@ from ggpy.kernels.cpu.blocks import (
     make_half_sums,
     prefetch_lines,
 )
-from ggpy.kernels.cpu.dot import biased, dot4_biased
+from ggpy.kernels.cpu.dot import dot4_u7
 from ggpy.kernels.cpu.interleave import file_block, interleave_bytes, make_pack, make_pack_group, widen_half
 from ggpy.kernels.cpu.kernel import device
 from ggpy.kernels.cpu.mapped import make_mapped_linear
@@ -27,9 +27,7 @@ from ggpy.kernels.cpu.simd import load_f32x16, load_i32x16, sra, to_f32
 FILE = file_block(Q6_K_BLOCK)
 UNIT_BYTES = 3392
 SCALES, QL, QH = 64, 320, 2368
-ready, start = biased(32)
-ready_block = for_each(ready)
-add_pair = make_add_pair_16(make_half_sums(dot4_biased, start), 2)
+add_pair = make_add_pair_16(make_half_sums(dot4_u7, biased(2)), 2)
 
 
 @device
@@ -76,8 +74,8 @@ def rows(w, n_blocks, m, q, da, ys, n16, acc):
             h0, h1 = load_4_lines(high), load_4_lines(high + 256)
             b = 4 * half + c
             add_pair(8 * u + b, m, q, da, n16, acc,
-                     ready_block(with_high_bits(low_nibbles(v0), h0, c) + with_high_bits(low_nibbles(v1), h1, c)),
-                     ready_block(with_top_bits(high_nibbles(v0), h0, c) + with_top_bits(high_nibbles(v1), h1, c)),
+                     with_high_bits(low_nibbles(v0), h0, c) + with_high_bits(low_nibbles(v1), h1, c),
+                     with_top_bits(high_nibbles(v0), h0, c) + with_top_bits(high_nibbles(v1), h1, c),
                      d, scales(p + SCALES, b), scales(p + SCALES, b + 2))
 
 
