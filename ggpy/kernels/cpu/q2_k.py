@@ -55,29 +55,35 @@ def block_term(acc, y, da, n16, half, w, d, dm, scales, minimums):
 
 
 @device
-def add_block(j, m, q, da, n16, acc, w, d, dm, scales, minimums):
-    """Block j with weights w, times m activation rows."""
-    f = acc + (j % 8) * (64 * m)
+def add_pair(j, m, q, da, n16, acc, w, x, d, dm, w_scales, w_minimums, x_scales, x_minimums):
+    """Blocks j and j + 1 with weights w and x, times m activation rows."""
+    f0 = acc + (j % 8) * (64 * m)
+    f1 = f0 + 64 * m
     for t in range(m):
-        s = j * m + t
-        store(f + t * 64, block_term(load_f32x16(f + t * 64), q + s * 32, broadcast_f32(da + s * 4),
-                                     n16 + (s + j * m) * 4, m * 4, w, d, dm, scales, minimums))
+        s0 = j * m + t
+        s1 = s0 + m
+        store(f0 + t * 64, block_term(load_f32x16(f0 + t * 64), q + s0 * 32, broadcast_f32(da + s0 * 4),
+                                      n16 + (s0 + j * m) * 4, m * 4, w, d, dm, w_scales, w_minimums))
+        store(f1 + t * 64, block_term(load_f32x16(f1 + t * 64), q + s1 * 32, broadcast_f32(da + s1 * 4),
+                                      n16 + (s1 + j * m + m) * 4, m * 4, x, d, dm, x_scales, x_minimums))
 
 
 @device
 def rows(w, n_blocks, m, q, da, ys, n16, acc):
-    """Adds one group times m activation rows to acc, one block at a time: two would need more than 32 registers."""
+    """Adds one group times m activation rows to acc."""
     for u in range(n_blocks // 8):
         p = w + u * UNIT_BYTES
         d = load_f16x16(p)
         dm = load_f16x16(p + 32) * (1.0 / 128)
-        for b in range(8):
+        for b in range(0, 8, 2):
             low = p + QS + 512 * (b // 4)
-            prefetch_lines(p + 192 * b, 3)
+            prefetch_lines(p + 384 * (b // 2), 6)
+            v0, v1 = load_4_lines(low), load_4_lines(low + 256)
             shift = 2 * (b % 4)
-            add_block(8 * u + b, m, q, da, n16, acc,
-                      two_bits(load_4_lines(low), shift) + two_bits(load_4_lines(low + 256), shift),
-                      d, dm, both(p + SCALES, b, 0), both(p + SCALES, b, 4))
+            add_pair(8 * u + b, m, q, da, n16, acc, two_bits(v0, shift) + two_bits(v1, shift),
+                     two_bits(v0, shift + 2) + two_bits(v1, shift + 2), d, dm,
+                     both(p + SCALES, b, 0), both(p + SCALES, b, 4),
+                     both(p + SCALES, b + 1, 0), both(p + SCALES, b + 1, 4))
 
 
 @device

@@ -50,21 +50,28 @@ def scales(p, b):
 
 
 @device
+def add_blocks(p, b, d, j, m, q, da, n16, acc):
+    """Blocks b and b + 1 of the unit at p; b is a constant, so that the compiler knows all shifts."""
+    low = p + QS + 512 * (b // 4)
+    prefetch_lines(p + 448 * (b // 2), 7)
+    v0, v1 = load_4_lines(low), load_4_lines(low + 256)
+    h0, h1 = load_4_lines(p + HIGH), load_4_lines(p + HIGH + 256)
+    shift = 2 * (b % 4)
+    even = with_bit(two_bits(v0, shift), h0, b, 2) + with_bit(two_bits(v1, shift), h1, b, 2)
+    odd = with_bit(two_bits(v0, shift + 2), h0, b + 1, 2) + with_bit(two_bits(v1, shift + 2), h1, b + 1, 2)
+    add_pair(j + b, m, q, da, n16, acc, even, odd, d, scales(p + SCALES, b), scales(p + SCALES, b + 1))
+
+
+@device
 def rows(w, n_blocks, m, q, da, ys, n16, acc):
     """Adds one group times m activation rows to acc."""
     for u in range(n_blocks // 8):
         p = w + u * UNIT_BYTES
         d = load_f32x16(p)
-        for b in range(0, 8, 2):
-            low = p + QS + 512 * (b // 4)
-            prefetch_lines(p + 448 * (b // 2), 7)
-            v0, v1 = load_4_lines(low), load_4_lines(low + 256)
-            h0, h1 = load_4_lines(p + HIGH), load_4_lines(p + HIGH + 256)
-            shift = 2 * (b % 4)
-            even = with_bit(two_bits(v0, shift), h0, b, 2) + with_bit(two_bits(v1, shift), h1, b, 2)
-            odd = with_bit(two_bits(v0, shift + 2), h0, b + 1, 2) + with_bit(two_bits(v1, shift + 2), h1, b + 1, 2)
-            add_pair(8 * u + b, m, q, da, n16, acc, even, odd,
-                     d, scales(p + SCALES, b), scales(p + SCALES, b + 1))
+        add_blocks(p, 0, d, 8 * u, m, q, da, n16, acc)
+        add_blocks(p, 2, d, 8 * u, m, q, da, n16, acc)
+        add_blocks(p, 4, d, 8 * u, m, q, da, n16, acc)
+        add_blocks(p, 6, d, 8 * u, m, q, da, n16, acc)
 
 
 @device
