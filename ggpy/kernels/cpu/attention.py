@@ -51,6 +51,7 @@ from ggpy.kernels.cpu.simd import (
 from ggpy.kernels.cpu.step import PAGE_TOKENS, SPLIT_TOKENS, STEP, TILE, TILE_BYTES
 
 SPLIT_PAGES = SPLIT_TOKENS // PAGE_TOKENS
+PIECES_AHEAD = 2                    # how far memory is fetched ahead, 8 KB for 64 dimensions: 10 % faster than 1
 padded, partial_bytes, query_bytes = (
     device(function) for function in (memory.padded, memory.partial_bytes, memory.query_bytes))
 PAIRS_PER_THREAD = memory.PAIRS_PER_THREAD
@@ -165,51 +166,46 @@ def make_attend_split(element, load_one):
     values = make_values(element, load_one)
 
     @device
-    def piece(pool, table, page, n_head_kv, head_kv, piece_bytes):
-        """Address of a kv head's part of the page-th page of a sequence."""
-        return pool + (load_i32(table + page * 4) * n_head_kv + head_kv) * piece_bytes
+    def piece(args, tile, head_kv, first_page, end_page, i):
+        """Address of the i-th piece that a split reads: a head's K of each page, then its V, then K of what follows."""
+        n_pages = end_page - first_page
+        n_head_kv, table = load_i64(args + ARGS.n_head_kv), load_i64(tile + TILE.page_table)
+        pool, dim, page = load_i64(args + ARGS.k_pool), load_i64(args + ARGS.head_dim_k), first_page + i
+        if i >= 2 * n_pages:
+            last = (load_i64(tile + TILE.first_position) + load_i64(tile + TILE.n_rows) - 1) // PAGE_TOKENS
+            page = min(page - n_pages, last)
+        elif i >= n_pages:
+            pool, dim, page = load_i64(args + ARGS.v_pool), load_i64(args + ARGS.head_dim_v), page - n_pages
+        return pool + (load_i32(table + page * 4) * n_head_kv + head_kv) * (dim * PAGE_TOKENS * item_bytes)
 
     @device
     def add_scores(args, tile, head_kv, n_query, first_page, end_page, q, out):
-        dim, n_head_kv = load_i64(args + ARGS.head_dim_k), load_i64(args + ARGS.n_head_kv)
-        pool, table = load_i64(args + ARGS.k_pool), load_i64(tile + TILE.page_table)
-        piece_bytes = dim * (PAGE_TOKENS * item_bytes)
+        dim = load_i64(args + ARGS.head_dim_k)
         n_groups = (n_query + MAX_ROWS - 1) // MAX_ROWS
-        for page in range(first_page, end_page):
-            k = piece(pool, table, page, n_head_kv, head_kv, piece_bytes)
-            if page + 1 < end_page:
-                ahead = piece(pool, table, page + 1, n_head_kv, head_kv, piece_bytes)
-            else:
-                ahead = piece(load_i64(args + ARGS.v_pool), table, first_page, n_head_kv, head_kv,
-                              load_i64(args + ARGS.head_dim_v) * (PAGE_TOKENS * item_bytes))
+        for i in range(end_page - first_page):
+            k = piece(args, tile, head_kv, first_page, end_page, i)
+            ahead = piece(args, tile, head_kv, first_page, end_page, i + PIECES_AHEAD)
+            at = out + (first_page + i) % SPLIT_PAGES * (PAGE_TOKENS * 4)
             for j in range(n_groups):
                 start, end = j * n_query // n_groups, (j + 1) * n_query // n_groups
-                scores(end - start, (k, dim, q + start * dim * 4,
-                                     out + start * SCORE_BYTES + page % SPLIT_PAGES * (PAGE_TOKENS * 4), ahead))
+                scores(end - start, k, dim, q + start * dim * 4, at + start * SCORE_BYTES, ahead)
                 ahead = k
 
     @device
-    def add_values(args, tile, head_kv, n_query, lo, hi, p, o, next_page):
-        """Positions lo..hi, all in one split."""
-        dim, n_head_kv = load_i64(args + ARGS.head_dim_v), load_i64(args + ARGS.n_head_kv)
-        pool, table = load_i64(args + ARGS.v_pool), load_i64(tile + TILE.page_table)
-        piece_bytes = dim * (PAGE_TOKENS * item_bytes)
+    def add_values(args, tile, head_kv, n_query, first_page, end_page, lo, hi, p, o):
+        """Positions lo..hi, which are in pages first_page..end_page."""
+        dim = load_i64(args + ARGS.head_dim_v)
         stride = padded(dim) * 4
         n_groups = (n_query + MAX_ROWS - 1) // MAX_ROWS
-        for page in range(lo // PAGE_TOKENS, (hi + PAGE_TOKENS - 1) // PAGE_TOKENS):
-            v = piece(pool, table, page, n_head_kv, head_kv, piece_bytes)
-            base = page * PAGE_TOKENS
+        for i in range(end_page - first_page):
+            v = piece(args, tile, head_kv, first_page, end_page, end_page - first_page + i)
+            ahead = piece(args, tile, head_kv, first_page, end_page, end_page - first_page + i + PIECES_AHEAD)
+            base = (first_page + i) * PAGE_TOKENS
             first, last = max(lo, base) - base, min(hi, base + PAGE_TOKENS) - base
-            if base + PAGE_TOKENS < hi:
-                ahead = piece(pool, table, page + 1, n_head_kv, head_kv, piece_bytes)
-            else:
-                ahead = piece(load_i64(args + ARGS.k_pool), table, next_page, n_head_kv, head_kv,
-                              load_i64(args + ARGS.head_dim_k) * (PAGE_TOKENS * item_bytes))
+            at = p + (first_page + i) % SPLIT_PAGES * (PAGE_TOKENS * 4)
             for j in range(n_groups):
                 start, end = j * n_query // n_groups, (j + 1) * n_query // n_groups
-                values(end - start, v, first, last,
-                       p + start * SCORE_BYTES + page % SPLIT_PAGES * (PAGE_TOKENS * 4),
-                       o + start * stride, stride, dim, ahead)
+                values(end - start, v, first, last, at + start * SCORE_BYTES, o + start * stride, stride, dim, ahead)
                 ahead = v
 
     @device
@@ -219,8 +215,7 @@ def make_attend_split(element, load_one):
         position = load_i64(tile + TILE.first_position)
         start = split * SPLIT_TOKENS
         lo = max(start, first_visible(args, position))
-        last = position + load_i64(tile + TILE.n_rows)
-        hi = min(start + SPLIT_TOKENS, last)
+        hi = min(start + SPLIT_TOKENS, position + load_i64(tile + TILE.n_rows))
         first_page, end_page = lo // PAGE_TOKENS, (hi + PAGE_TOKENS - 1) // PAGE_TOKENS
         add_scores(args, tile, head_kv, n_query, first_page, end_page, q, scores_at)
 
@@ -238,8 +233,7 @@ def make_attend_split(element, load_one):
 
         for i in range(n_query * n_floats // LANES):
             store(partial + i * LINE, splat_f32x16(0.0))
-        add_values(args, tile, head_kv, n_query, lo, hi, scores_at, partial,
-                   min(end_page, (last - 1) // PAGE_TOKENS))
+        add_values(args, tile, head_kv, n_query, first_page, end_page, lo, hi, scores_at, partial)
 
     return attend_split
 

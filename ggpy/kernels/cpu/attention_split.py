@@ -11,7 +11,7 @@ stand in groups of at most MAX_ROWS, (dim, row) within a group; scores are rows 
 
 import numpy as np
 
-from ggpy.kernels.cpu.accumulators import ITEM_BYTES, LANES, MAX_ROWS, SPAN, grid
+from ggpy.kernels.cpu.accumulators import ITEM_BYTES, LANES, SPAN, make_products
 from ggpy.kernels.cpu.exp import exp2_nonpositive, tanh
 from ggpy.kernels.cpu.kernel import device
 from ggpy.kernels.cpu.simd import (
@@ -21,7 +21,6 @@ from ggpy.kernels.cpu.simd import (
     load_f32x16,
     max_lanes,
     maximum,
-    prefetch_l1,
     splat_f32x16,
     store,
     store_f32,
@@ -34,98 +33,56 @@ HIDDEN = -1e30                          # a score whose exp2 is exactly 0
 LINE = 64
 
 
-def for_rows(make):
-    """A function (n_rows, args) that calls make(n_rows)(*args) for 1 <= n_rows <= MAX_ROWS <= 8."""
-    one, two, three, four, five, six, seven, eight = (make(min(n, MAX_ROWS)) for n in range(1, 9))
+def make_scores(element):
+    """scores(n_rows, k, dim, q, out, ahead): the scores of one group of queries with the 32 tokens of a page.
+
+    k is (dim, 32) of the pool's type; `ahead` is what will be read later, fetched line by line.
+    """
+    products = make_products(element, from_zero=True)
+    item_bytes = ITEM_BYTES[element]
+    stride = PAGE_TOKENS * item_bytes
 
     @device
-    def choose(n_rows, args):
-        if n_rows == 8:
-            eight(*args)
-        elif n_rows == 7:
-            seven(*args)
-        elif n_rows == 6:
-            six(*args)
-        elif n_rows == 5:
-            five(*args)
-        elif n_rows == 4:
-            four(*args)
-        elif n_rows == 3:
-            three(*args)
-        elif n_rows == 2:
-            two(*args)
-        else:
-            one(*args)
+    def scores(n_rows, k, dim, q, out, ahead):
+        for token in range(0, PAGE_TOKENS, SPAN):
+            at = token * item_bytes
+            products((n_rows, out + token * 4, SCORE_BYTES, q, 4, n_rows * 4, k + at, stride, dim, ahead + at, stride))
 
-    return choose
-
-
-def make_scores(element):
-    """scores(n_rows, (k, dim, q, out, ahead)): the scores of one group of queries with the 32 tokens of a page.
-
-    k is (dim, 32) of the pool's type; `ahead` is what will be read next, fetched line by line.
-    """
-    item_bytes = ITEM_BYTES[element]
-
-    def make(n_rows):
-        zero_sums, _, store_sums, add_outer = grid(n_rows, element)
-
-        @device
-        def scores(k, dim, q, out, ahead):
-            for token in range(0, PAGE_TOKENS, SPAN):
-                acc = zero_sums()
-                for d in range(dim):
-                    at = (d * PAGE_TOKENS + token) * item_bytes
-                    prefetch_l1(ahead + at)
-                    acc = add_outer(acc, q + d * (n_rows * 4), 4, k + at)
-                store_sums(out + token * 4, SCORE_BYTES, acc)
-
-        return scores
-
-    return for_rows(make)
+    return scores
 
 
 def make_values(element, load_one):
-    """values(n_rows, (v, first, end, p, o, o_stride, dim, ahead)): adds p * V of tokens first..end of a page to o.
+    """values(n_rows, v, first, end, p, o, o_stride, dim, ahead): adds p * V of tokens first..end of a page to o.
 
     v is (32, dim) of the pool's type. o holds, for each row, sums of SPAN dimensions each; the last ones overlap those
     before them where SPAN does not divide dim (see `span_start`). Narrower heads are added up one by one.
     """
+    products = make_products(element, from_zero=False)
     item_bytes = ITEM_BYTES[element]
 
-    def make(n_rows):
-        _, load_sums, store_sums, add_outer = grid(n_rows, element)
-
-        @device
-        def values(v, first, end, p, o, o_stride, dim, ahead):
-            for c in range((dim + SPAN - 1) // SPAN):
-                at = v + span_start(c, dim) * item_bytes
-                lines = ahead + c * (PAGE_TOKENS * SPAN * item_bytes)
-                acc = load_sums(o + c * (SPAN * 4), o_stride)
-                for t in range(first, end):
-                    prefetch_l1(lines + t * (SPAN * item_bytes))
-                    acc = add_outer(acc, p + t * 4, SCORE_BYTES, at + t * dim * item_bytes)
-                store_sums(o + c * (SPAN * 4), o_stride, acc)
-
-        return values
-
-    wide = for_rows(make)
+    @device
+    def wide(n_rows, v, n, p, o, o_stride, dim, ahead):
+        for c in range((dim + SPAN - 1) // SPAN):
+            products((n_rows, o + c * (SPAN * 4), o_stride, p, SCORE_BYTES, 4, v + span_start(c, dim) * item_bytes,
+                      dim * item_bytes, n, ahead + c * (PAGE_TOKENS * SPAN * item_bytes), SPAN * item_bytes))
 
     @device
-    def narrow(n_rows, v, first, end, p, o, o_stride, dim):
+    def narrow(n_rows, v, n, p, o, o_stride, dim):
         for r in range(n_rows):
             for d in range(dim):
                 total = load_f32(o + r * o_stride + d * 4)
-                for t in range(first, end):
+                for t in range(n):
                     total = fma(load_f32(p + r * SCORE_BYTES + t * 4), load_one(v + (t * dim + d) * item_bytes), total)
                 store_f32(o + r * o_stride + d * 4, total)
 
     @device
     def values(n_rows, v, first, end, p, o, o_stride, dim, ahead):
+        v += first * dim * item_bytes
+        p += first * 4
         if dim >= SPAN:
-            wide(n_rows, (v, first, end, p, o, o_stride, dim, ahead))
+            wide(n_rows, v, end - first, p, o, o_stride, dim, ahead)
         else:
-            narrow(n_rows, v, first, end, p, o, o_stride, dim)
+            narrow(n_rows, v, end - first, p, o, o_stride, dim)
 
     return values
 
