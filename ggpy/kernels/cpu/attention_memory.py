@@ -54,6 +54,8 @@ def attention_scratch_bytes(shape: AttentionShape) -> int:
 
 def attention_partials_bytes(shape: AttentionShape, n_threads: int, n_ctx: int) -> int:
     """Memory, shared by the threads, for the partials of a step of few tiles; no sequence is longer than `n_ctx`."""
+    if n_threads == 1:
+        return 0
     max_tiles = (PAIRS_PER_THREAD * n_threads - 1) // shape.n_head_kv
     n_splits = -(-n_ctx // SPLIT_TOKENS)
     n_query = TILE_ROWS * (shape.n_head // shape.n_head_kv)
