@@ -42,7 +42,8 @@ def _load(path: Path) -> int:
 
     code = read_object(path)
     if code is None:
-        raise KernelError(f"{path}: the compiled kernel is missing or damaged; delete its folder and try again")
+        raise KernelError(f"{path}: the kernel is not there after compiling it; were ggpy's sources changed, or its "
+                          "cache deleted, meanwhile? Run it again")
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine()
