@@ -41,7 +41,7 @@ def rows(w, n_blocks, m, q, da, ys, n16, acc):
         d = load_f16x16(p)
         for j in range(0, 8, 2):
             lines = p + QS + 256 * j
-            prefetch_lines(lines, 9)
+            prefetch_lines(p + 288 * j, 9)
             add_pair_i8(8 * u + j, m, q, da, n16, acc, lookups(nibbles(lines)), lookups(nibbles(lines + 256)),
                         d * scale(p, j), d * scale(p, j + 1))
 

@@ -61,7 +61,7 @@ def rows(w, n_blocks, m, q, da, ys, n16, acc):
         dm = load_f16x16(p + 32)
         for j in range(0, 8, 2):
             lines = p + QS + 256 * j
-            prefetch_lines(lines, 9)
+            prefetch_lines(p + 288 * j, 9)
             a, b = load_4_lines(lines), load_4_lines(lines + 256)
             add_pair_with_minimum(
                 8 * u + j, m, q, da, ys, acc, low_nibbles(a) + low_nibbles(b), high_nibbles(a) + high_nibbles(b),

@@ -41,7 +41,7 @@ def rows(w, n_blocks, m, q, da, ys, n16, acc):
         dm = load_f16x16(p + 32)
         for j in range(0, 8, 2):
             lines = p + QS + 256 * j
-            prefetch_lines(lines, 11)
+            prefetch_lines(p + 352 * j, 11)
             a, b = load_4_lines(lines), load_4_lines(lines + 256)
             g, h = load_4_lines(p + QH), load_4_lines(p + QH + 256)
             add_pair_with_minimum(

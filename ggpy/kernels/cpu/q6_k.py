@@ -1,8 +1,9 @@
 """Q6_K: w = d * scale * (q - 32) with q in 0..63, scale in -128..127 per 16 weights, d per 256.
 
-Packed unit of eight blocks, 3392 bytes: d (16 float32), four lines of scales, 32 lines of low and 16 of high bits, all
-as they lie in the file. Of each half of 128 weights, lines c * 8..c * 8 + 7 (c = 0, 1) hold blocks c and 2 + c in their
-low and high halves; bits 2 b, 2 b + 1 of the half's eight lines of high bits belong to block b.
+Packed unit of eight blocks, 3392 bytes: d (16 float32), four lines of scales, then for each half of 128 weights eight
+lines of high bits and 16 of low bits, as they lie in the file: bits 2 b, 2 b + 1 of the high bits belong to block b,
+and lines 8 c..8 c + 7 (c = 0, 1) of the low bits hold blocks c and 2 + c in their low and high halves. Lines stand in
+the order in which they are read, which memory rewards.
 """
 
 from ggpy.formats.k_quants import Q6_K_BLOCK
@@ -26,7 +27,8 @@ from ggpy.kernels.cpu.simd import load_f32x16, load_i32x16, sra, to_f32
 
 FILE = file_block(Q6_K_BLOCK)
 UNIT_BYTES = 3392
-SCALES, QL, QH = 64, 320, 2368
+SCALES, HALVES, HALF_BYTES = 64, 320, 1536
+LOW_BITS = 512              # behind the high bits of a half
 add_pair = make_add_pair_16(make_half_sums(dot4_u7, biased(2)), 2)
 
 
@@ -66,10 +68,9 @@ def rows(w, n_blocks, m, q, da, ys, n16, acc):
         d = load_f32x16(p)
         for i in range(4):
             half, c = i // 2, i % 2
-            low = p + QL + 512 * i
-            high = p + QH + 512 * half
-            prefetch_lines(low, 8)
-            prefetch_lines(p + QH + 256 * i, 5)
+            high = p + HALVES + HALF_BYTES * half
+            low = high + LOW_BITS + 512 * c
+            prefetch_lines(p + 896 * i, 14)
             v0, v1 = load_4_lines(low), load_4_lines(low + 256)
             h0, h1 = load_4_lines(high), load_4_lines(high + 256)
             b = 4 * half + c
@@ -83,8 +84,10 @@ def rows(w, n_blocks, m, q, da, ys, n16, acc):
 def pack_block(source, stride, n, unit, i):
     widen_half(source + FILE.d, stride, n, unit)
     interleave_bytes(source + FILE.scales, 16, stride, n, unit + SCALES)
-    interleave_bytes(source + FILE.ql, 128, stride, n, unit + QL)
-    interleave_bytes(source + FILE.qh, 64, stride, n, unit + QH)
+    for half in range(2):
+        at = unit + HALVES + HALF_BYTES * half
+        interleave_bytes(source + FILE.qh + 32 * half, 32, stride, n, at)
+        interleave_bytes(source + FILE.ql + 64 * half, 64, stride, n, at + LOW_BITS)
 
 
 linear = make_linear(rows)
