@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,7 @@ import pytest
 from ggpy.formats import FORMATS, get_format
 from ggpy.gguf import TensorType
 from ggpy.kernels.cpu import library
-from ggpy.kernels.cpu.arguments import LINEAR, PACK, QUANTIZE, argument_block
+from ggpy.kernels.cpu.arguments import LINEAR, MAPPED_LINEAR, PACK, QUANTIZE, argument_block
 from ggpy.kernels.cpu.expand import UNIT, expand
 from ggpy.kernels.cpu.packing import EXPANDED, PACKINGS, packing_of
 from ggpy.kernels.cpu.step import STEP
@@ -30,8 +31,8 @@ TYPES = [t for t, known in FORMATS.items() if known.integers]
 def compiled() -> None:
     """Compiles all kernels of this file at once, in parallel."""
     linears = {f"{packing_of(t).module}.linear" for t in TYPES}
-    packs = {f"{packing_of(t).module}.pack" for t in PACKED_TYPES}
-    library.addresses(["executor.run", "executor.worker", "quantize.quantize", *sorted(linears | packs)])
+    of_packed = {f"{packing_of(t).module}.{name}" for t in PACKED_TYPES for name in ("pack", "mapped_linear")}
+    library.addresses(["executor.run", "executor.worker", "quantize.quantize", *sorted(linears | of_packed)])
 
 
 def finite(blocks: npt.NDArray[np.void], tensor_type: TensorType, scales: Callable[..., Float32 | float]) -> Bytes:
@@ -97,16 +98,26 @@ class Kernels:
 
     def linear(self, packed: Bytes, tensor_type: TensorType, x: Float32, n_out: int, n_threads: int = 1,
                bias: Float32 | None = None, residual: Float32 | None = None) -> Float32:
+        """Activations (n_rows, n_in) times packed weights, as (n_rows, n_out)."""
+        return self._product(LINEAR, "linear", tensor_type, x, n_out, n_threads, weight=packed.ctypes.data,
+                             bias=0 if bias is None else bias.ctypes.data,
+                             residual=0 if residual is None else residual.ctypes.data)
+
+    def mapped_linear(self, rows: Bytes, tensor_type: TensorType, x: Float32, n_threads: int = 1) -> Float32:
+        """The same from rows as they lie in a file."""
+        return self._product(MAPPED_LINEAR, "mapped_linear", tensor_type, x, len(rows), n_threads,
+                             weight=rows.ctypes.data, row_bytes=rows.shape[1], n_in=x.shape[1], bias=0, residual=0)
+
+    def _product(self, layout: Any, name: str, tensor_type: TensorType, x: Float32, n_out: int, n_threads: int,
+                 **fields: int) -> Float32:
         packing = packing_of(tensor_type)
         n_blocks = packing.n_blocks(x.shape[1])
         int8 = self.quantize(x, n_blocks)
         out = np.full((len(x), n_out), np.nan, np.float32)
         block = argument_block(
-            LINEAR, weight=packed.ctypes.data, group_bytes=packed.shape[1], n_out=n_out, n_blocks=n_blocks,
-            out=out.ctypes.data, bias=0 if bias is None else bias.ctypes.data,
-            residual=0 if residual is None else residual.ctypes.data, n_rows=STEP.n_tokens,
-            **{name: array.ctypes.data for name, array in int8.items()})
-        self.run(f"{packing.module}.linear", block, n_threads=n_threads, n_tokens=len(x))
+            layout, group_bytes=packing.group_bytes(x.shape[1]), n_out=n_out, n_blocks=n_blocks, out=out.ctypes.data,
+            n_rows=STEP.n_tokens, **{field: array.ctypes.data for field, array in int8.items()}, **fields)
+        self.run(f"{packing.module}.{name}", block, n_threads=n_threads, n_tokens=len(x))
         return out
 
 
@@ -150,6 +161,16 @@ def test_threads_change_no_bit(kernels: Kernels, tensor_type: TensorType, n_thre
     packed = kernels.pack(rows, tensor_type)
     np.testing.assert_array_equal(kernels.pack(rows, tensor_type, n_threads), packed)
     assert_bits(kernels.linear(packed, tensor_type, x, 37, n_threads), kernels.linear(packed, tensor_type, x, 37))
+
+
+@pytest.mark.parametrize("tensor_type", PACKED_TYPES, ids=lambda t: t.name)
+def test_weights_may_stay_as_they_lie_in_the_file(kernels: Kernels, tensor_type: TensorType) -> None:
+    """Mapped weights give the bits of packed ones, with a broken group, more than one chunk of rows, and threads."""
+    n_in = 3 * tensor_type.block_size
+    rows, x = random_rows(tensor_type, 37, n_in), random_x(17, n_in)
+    packed = kernels.linear(kernels.pack(rows, tensor_type), tensor_type, x, 37)
+    assert_bits(kernels.mapped_linear(rows, tensor_type, x), packed)
+    assert_bits(kernels.mapped_linear(rows, tensor_type, x, n_threads=2), packed)
 
 
 @pytest.mark.parametrize("tensor_type", TYPES, ids=lambda t: t.name)
