@@ -171,6 +171,19 @@ add_pair_i8 = make_add_pair(make_half_sums(dot4_i8, start_i8))
 
 
 @device
+def block_sum_u7(y, w):
+    """Exact sums of a block with weights in 0..127, in one chain."""
+    a = dot4_u7(splat_i32x16(0), w[0], broadcast_4xi8(y))
+    a = dot4_u7(a, w[1], broadcast_4xi8(y + 4))
+    a = dot4_u7(a, w[2], broadcast_4xi8(y + 8))
+    a = dot4_u7(a, w[3], broadcast_4xi8(y + 12))
+    a = dot4_u7(a, w[4], broadcast_4xi8(y + 16))
+    a = dot4_u7(a, w[5], broadcast_4xi8(y + 20))
+    a = dot4_u7(a, w[6], broadcast_4xi8(y + 24))
+    return dot4_u7(a, w[7], broadcast_4xi8(y + 28))
+
+
+@device
 def add_pair_with_minimum(j, m, q, da, ys, acc, w, x, d0, d1, m0, m1):
     """For w = d q - m, q in 0..127: acc[j % 8] = fma(m, ys[j], fma(RN(S d), da[j], acc[j % 8]))."""
     f0 = acc + (j % 8) * (64 * m)
@@ -178,11 +191,11 @@ def add_pair_with_minimum(j, m, q, da, ys, acc, w, x, d0, d1, m0, m1):
     for t in range(m):
         s0 = j * m + t
         s1 = s0 + m
-        a, c = sums_u7(0, 0, q + s0 * 32, w)
-        b, e = sums_u7(0, 0, q + s1 * 32, x)
-        v = fma(to_f32(a + c) * d0, broadcast_f32(da + s0 * 4), load_f32x16(f0 + t * 64))
+        a = block_sum_u7(q + s0 * 32, w)
+        b = block_sum_u7(q + s1 * 32, x)
+        v = fma(to_f32(a) * d0, broadcast_f32(da + s0 * 4), load_f32x16(f0 + t * 64))
         store(f0 + t * 64, fma(m0, broadcast_f32(ys + s0 * 4), v))
-        v = fma(to_f32(b + e) * d1, broadcast_f32(da + s1 * 4), load_f32x16(f1 + t * 64))
+        v = fma(to_f32(b) * d1, broadcast_f32(da + s1 * 4), load_f32x16(f1 + t * 64))
         store(f1 + t * 64, fma(m1, broadcast_f32(ys + s1 * 4), v))
 
 
