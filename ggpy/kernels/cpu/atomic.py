@@ -6,7 +6,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import types
 
-from ggpy.kernels.cpu.level import host_machine
+from ggpy.kernels.cpu.level import current_level
 from ggpy.kernels.cpu.simd import INT, call, function, pointer
 
 
@@ -23,18 +23,16 @@ def _store(b: ir.IRBuilder, s: Any, a: ir.Value, v: ir.Value) -> None:
 
 
 def _pause(b: ir.IRBuilder, s: Any) -> None:
-    machine = host_machine()
-    if machine == "x86_64":
+    """Eases a spinning core where that does something: Arm's `yield` is a no-op on most cores."""
+    if current_level().machine == "x86_64":
         call(b, "llvm.x86.sse2.pause", ir.VoidType(), [])
-    elif machine == "aarch64":
-        call(b, "llvm.aarch64.hint", ir.VoidType(), [INT[32](1)])
 
 
 def _yield_cpu(b: ir.IRBuilder, s: Any) -> None:
     call(b, "SwitchToThread" if sys.platform == "win32" else "sched_yield", INT[32], [])
 
 
-FUTEX_CALL = {"x86_64": 202, "aarch64": 98}.get(host_machine()) if sys.platform == "linux" else None
+FUTEX_CALL = {"x86_64": 202, "aarch64": 98}.get(current_level().machine) if sys.platform == "linux" else None
 WAIT_PRIVATE, WAKE_PRIVATE = 128, 129
 
 

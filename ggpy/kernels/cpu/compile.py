@@ -11,7 +11,7 @@ from typing import Any
 
 from ggpy.errors import KernelError
 from ggpy.kernels.cpu.cache import object_path, write_object
-from ggpy.kernels.cpu.level import Level, current_level
+from ggpy.kernels.cpu.level import Level, current_level, host_machine
 
 BASELINE = {"x86_64": "x86-64"}             # the processor that the portable level compiles for
 
@@ -35,16 +35,25 @@ def compile_kernel(name: str) -> bytes:
 
 
 def target_machine(level: Level) -> Any:
-    """LLVM's code generator for `level`: the host's own scheduling model, no feature beyond the level's."""
+    """LLVM's code generator for `level`: the host's own scheduling model, no feature beyond the level's.
+
+    A level of another kind of machine gets a generator for that machine under Linux: such code can be looked at.
+    """
     import llvmlite.binding as llvm
 
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    options = {"opt": 3, "reloc": "pic", "codemodel": "default"}
+    wanted = ",".join(f"+{feature}" for feature in level.features)
+    if level.machine != host_machine():
+        target = llvm.Target.from_triple(f"{level.machine}-unknown-linux-gnu")
+        return target.create_target_machine(cpu="generic", features=wanted, **options)
+    target = llvm.Target.from_default_triple()
+    if not level.features:
+        return target.create_target_machine(cpu=BASELINE.get(level.machine, "generic"), **options)
     wider = [name for name in llvm.get_host_cpu_features() if name.startswith(("avx", "amx")) and not level.has(name)]
-    features = [*(f"-{name}" for name in wider), *(f"+{name}" for name in level.features)]
-    cpu = llvm.get_host_cpu_name() if level.features else BASELINE.get(level.machine, "generic")
-    return llvm.Target.from_default_triple().create_target_machine(
-        cpu=cpu, features=",".join(features if level.features else ()), opt=3, reloc="pic", codemodel="default")
+    features = ",".join([*(f"-{name}" for name in wider), wanted])
+    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, **options)
 
 
 def _find(name: str) -> Any:
@@ -67,6 +76,7 @@ def _linked_module(function: Any) -> Any:
     flags.no_cpython_wrapper = flags.no_cfunc_wrapper = flags.nrt = True
     flags.error_model = "numpy"
     context = cpu_target.target_context
+    _keep_numba_from_machine_code(context)
     compiled = compiler.compile_extra(cpu_target.typing_context, context, function, (types.int64,) * 4,
                                       types.void, flags, {})
     library = context.codegen().create_library("ggpy_kernel")
@@ -80,10 +90,16 @@ def _linked_module(function: Any) -> Any:
     builder.call(native, [*ignored, *wrapper.args])
     builder.ret_void()
     library.add_ir_module(entry)
-    library.add_linking_library(compiled.library)
     with global_compiler_lock:
+        library.add_linking_library(compiled.library)
         library.finalize()
     return library._final_module
+
+
+def _keep_numba_from_machine_code(context: Any) -> None:
+    """Numba would also load each function into this process: wasted time, and impossible for another machine's."""
+    context.get_executable = lambda library, fndesc, env: [].append     # some new builtin: only a key, never called
+    context.codegen()._engine.finalize_object = lambda: None
 
 
 def main(argv: list[str]) -> int:
