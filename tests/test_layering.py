@@ -20,7 +20,7 @@ ALLOWED: dict[str, set[str]] = {
     "graph": {"gguf", "formats"},
     "models": {"gguf", "formats", "graph"},
     "kernels": {"gguf", "formats", "config"},
-    "backends": {"gguf", "formats", "graph", "kernels", "config"},
+    "backends": {"gguf", "formats", "graph", "kernels", "config", "machine"},
     "engine": {"gguf", "formats", "text", "graph", "models", "kernels", "backends", "config"},
     # the tools are built on llm, which needs one of them to find a model by its name
     "llm": {"gguf", "text", "graph", "models", "backends", "engine", "tools", "machine"},

@@ -107,6 +107,16 @@ def test_bits_do_not_depend_on_the_layout(name: str, arch_model: Load) -> None:
         assert np.array_equal(in_chunks(backend, model.tokens, [40, 1], pages(0, 1, 2)), packed)
 
 
+def test_weights_stay_mapped_when_memory_is_short(arch_model: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """"auto" packs weights, unless their copy would take more than the machine has left."""
+    model = arch_model("llama_q8_0")
+    with cpu(model, repack="auto") as backend:
+        assert not any("mapped" in entry.kernel for entry in backend.entries)
+    monkeypatch.setattr("ggpy.backends.cpu.backend.available_memory_bytes", lambda: 50_000)
+    with cpu(model, repack="auto") as backend:
+        assert any("mapped" in entry.kernel for entry in backend.entries)
+
+
 @pytest.mark.parametrize("name", ["llama_q8_0", "qwen2_q8_0"])
 def test_int8_activations_stay_close_to_float32(name: str, arch_model: Load) -> None:
     """The default path differs from the truth by rounding: far less than llama.cpp's own 0.5."""

@@ -11,7 +11,7 @@ from ggpy.backends.base import StepSequence
 from ggpy.backends.cpu.encode import Encoder, Entry, LayerPool
 from ggpy.backends.cpu.memory import Arena, aligned
 from ggpy.backends.cpu.step import RopeMemory, StepMemory
-from ggpy.backends.cpu.weights import WeightStore
+from ggpy.backends.cpu.weights import WeightStore, packed_bytes
 from ggpy.errors import ConfigError
 from ggpy.formats import dequantize
 from ggpy.gguf import GGUFFile, TensorInfo
@@ -24,6 +24,7 @@ from ggpy.kernels.cpu.attention_memory import attention_partials_bytes, attentio
 from ggpy.kernels.cpu.packing import packing_of
 from ggpy.kernels.cpu.step import PAGE_TOKENS
 from ggpy.kernels.cpu.team import TAPE_WORDS, Team
+from ggpy.machine import available_memory_bytes
 
 logger = logging.getLogger("ggpy")
 
@@ -31,6 +32,7 @@ Compute = Literal["int8", "f32"]
 KVType = Literal["f16", "f32"]
 Repack = Literal["auto", "on", "off"]
 TEAM_KERNELS = ("executor.run", "executor.worker")
+MEMORY_SHARE = 0.9          # of the available memory that packed weights may take
 KV_BYTES = {"f16": 2, "f32": 4}
 
 
@@ -39,8 +41,9 @@ class CpuBackend:
 
     `compute` "int8" multiplies quantised weights with int8 activations; "f32" turns every weight into float32 (the
     truth path: slow, large, exact). `repack` "off" reads quantised weights where the file has them instead of packing
-    a copy; the bits are the same. `progress` is told of each kernel compiled. Raises ConfigError for values that cannot
-    work and KernelError if a kernel cannot be compiled.
+    a copy, "auto" does so if the copy would not fit the available memory; the bits are the same. `progress` is told
+    of each kernel compiled. Raises ConfigError for values that cannot work and KernelError if a kernel cannot be
+    compiled.
     """
 
     def __init__(self, gguf: GGUFFile, graph: Graph, *, n_threads: int, n_pages: int, max_tokens: int = 512,
@@ -55,7 +58,8 @@ class CpuBackend:
         self.plan = lower(graph, wants_int8=lambda tensor: packing_of(tensor.type, float32=float32).int8,
                           max_tokens=max_tokens, max_outputs=self.max_outputs)
         self.n_vocab = self.plan.outputs["logits"].row_bytes // 4
-        self.weights = WeightStore(gguf, _matrices(self.plan), float32=float32, mapped=repack == "off")
+        self.weights = WeightStore(gguf, _matrices(self.plan), float32=float32,
+                                   mapped=_stays_mapped(repack, _matrices(self.plan), float32))
         self._arena = Arena(self.plan.arena_bytes)
         self._logits = self._arena.floats(self.plan.offsets[self.plan.outputs["logits"]], self.max_outputs,
                                           self.n_vocab)
@@ -120,6 +124,18 @@ class CpuBackend:
 
 def _matrices(plan: Plan) -> list[TensorInfo]:
     return [task.op.weight for task in plan.tasks if isinstance(task.op, Linear | ExpertLinear)]
+
+
+def _stays_mapped(repack: Repack, matrices: list[TensorInfo], float32: bool) -> bool:
+    """Whether quantised weights are read where the file has them."""
+    if repack != "auto":
+        return repack == "off"
+    needed, available = packed_bytes(matrices, float32=float32), available_memory_bytes()
+    if available is None or needed <= MEMORY_SHARE * available:
+        return False
+    logger.warning("packed weights need %.1f GB and %.1f GB are available: they are read from the file, which is "
+                   "slower (repack \"on\" packs them anyway)", needed / 1e9, available / 1e9)
+    return True
 
 
 def _kv_pools(plan: Plan, n_pages: int, item_bytes: int) -> tuple[Arena, dict[int, LayerPool]]:

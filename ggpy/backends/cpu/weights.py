@@ -123,5 +123,12 @@ class WeightStore:
             self.arena.bytes[start: start + packed.size] = packed.reshape(-1)
 
 
+def packed_bytes(matrices: Iterable[TensorInfo], *, float32: bool) -> int:
+    """Memory that packed copies of these matrices take."""
+    unique = {tensor.name: tensor for tensor in matrices}.values()
+    return sum(packing_of(tensor.type, float32=float32).size_bytes(*tensor.shape[-2:]) * _n_matrices(tensor)
+               for tensor in unique)
+
+
 def _n_matrices(tensor: TensorInfo) -> int:
     return int(np.prod(tensor.shape[:-2], dtype=np.int64))
