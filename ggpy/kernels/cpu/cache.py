@@ -36,6 +36,11 @@ def object_path(name: str) -> Path:
     return cache_folder() / f"{name}-{digest.hexdigest()[:16]}.o"
 
 
+def source_bytes(name: str) -> int:
+    """How much source the kernel `name` is made of: a rough measure of how long compiling it takes."""
+    return sum(len(_source(module)) for module in _closure(f"kernels.cpu.{name.partition('.')[0]}"))
+
+
 @cache
 def _source(module: str) -> bytes:
     path = PACKAGE / f"{module.replace('.', '/')}.py"

@@ -1,8 +1,8 @@
 """Kernels to machine code: Numba makes LLVM code of a function, LLVM makes an object file for the level.
 
-Runs in worker processes of its own (`python -m ggpy.kernels.cpu.compile NAME...`), so that kernels compile in
-parallel and an engine whose kernels are on disk never imports Numba. Optimising happens once, here, with the level's
-features: Numba's own passes are turned off.
+Runs in worker processes of its own (`python -m ggpy.kernels.cpu.compile`), so that kernels compile in parallel and
+an engine whose kernels are on disk never imports Numba. Optimising happens once, here, with the features of the level:
+Numba's own passes are turned off.
 """
 
 import importlib
@@ -102,13 +102,14 @@ def _keep_numba_from_machine_code(context: Any) -> None:
     context.codegen()._engine.finalize_object = lambda: None
 
 
-def main(argv: list[str]) -> int:
-    """Compiles the named kernels into the cache and prints each name when its object file is in place."""
-    for name in argv:
+def main() -> int:
+    """Compiles the kernels named on standard input, a line each, and answers with the name when it is in the cache."""
+    for line in sys.stdin:
+        name = line.strip()
         write_object(object_path(name), compile_kernel(name))
         print(name, flush=True)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

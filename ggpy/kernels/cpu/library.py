@@ -7,13 +7,16 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ggpy.errors import KernelError
-from ggpy.kernels.cpu.cache import object_path, read_object
+from ggpy.kernels.cpu.cache import object_path, read_object, source_bytes
 
 Progress = Callable[[str, int, int], None]      # kernel just finished, how many are done, of how many
 
@@ -55,8 +58,11 @@ def _load(path: Path) -> int:
 
 
 def _compile(names: list[str], progress: Progress | None) -> None:
-    """Shares `names` among worker processes, one per core."""
-    n_workers = max(1, min(os.cpu_count() or 1, len(names)))
+    """Compiles `names` in worker processes, one per core, each asking for another kernel when it is done with one.
+
+    Kernels with the most source come first: one of those started last would keep everyone waiting.
+    """
+    pending = deque(sorted(names, key=source_bytes, reverse=True))
     done: list[str] = []
 
     def report(name: str) -> None:
@@ -64,22 +70,36 @@ def _compile(names: list[str], progress: Progress | None) -> None:
         if progress is not None:
             progress(name, len(done), len(names))
 
+    n_workers = min(os.cpu_count() or 1, len(names))
     with ThreadPoolExecutor(n_workers) as pool:
-        for future in [pool.submit(_run_worker, names[i::n_workers], report) for i in range(n_workers)]:
+        for future in [pool.submit(_run_worker, pending, report) for _ in range(n_workers)]:
             future.result()
 
 
-def _run_worker(names: list[str], report: Callable[[str], None]) -> None:
-    command = [sys.executable, "-m", "ggpy.kernels.cpu.compile", *names]
+def _run_worker(pending: deque[str], report: Callable[[str], None]) -> None:
+    """Hands kernels to one worker process until none is left; raises KernelError if the process ends before."""
+    command = [sys.executable, "-m", "ggpy.kernels.cpu.compile"]
     environment = {**os.environ, "NUMBA_OPT": "0", "NUMBA_LOOP_VECTORIZE": "0", "NUMBA_SLP_VECTORIZE": "0"}
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True) as worker:
+    name = ""
+    with (tempfile.TemporaryFile("w+") as errors,
+          subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+                           text=True, bufsize=1) as worker):
+        assert worker.stdin is not None
         assert worker.stdout is not None
-        assert worker.stderr is not None
-        for line in worker.stdout:
-            report(line.strip())
-        errors = worker.stderr.read()
-    if worker.returncode != 0:
-        last = errors.strip().splitlines()[-1:] or [f"the compiler ended with code {worker.returncode}"]
-        logger.debug("%s", errors)
-        raise KernelError(f"cannot compile kernels {', '.join(names)}: {last[0]}")
+        with suppress(IndexError, BrokenPipeError):         # nothing left to do, or the worker has died
+            while True:
+                name = pending.popleft()
+                worker.stdin.write(f"{name}\n")
+                if worker.stdout.readline().strip() != name:
+                    break
+                report(name)
+        with suppress(BrokenPipeError):
+            worker.stdin.close()
+        code = worker.wait()
+        errors.seek(0)
+        text = errors.read()
+    if code != 0:
+        pending.clear()
+        logger.debug("%s", text)
+        last = text.strip().splitlines()[-1:] or [f"the compiler ended with code {code}"]
+        raise KernelError(f"cannot compile kernel {name}: {last[0]}")
