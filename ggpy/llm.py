@@ -71,6 +71,7 @@ class Completion:
     tokens: list[int]           # with the token that ended the answer, which has no text
     finish_reason: FinishReason
     n_prompt: int               # tokens of the prompt
+    n_cached: int               # of these, tokens that an earlier request had read already
     timings: Timings
 
 
@@ -256,7 +257,7 @@ class CompletionStream(Iterator[str]):
         last = r.last_token_s or first
         n_prompt = len(r.prompt_tokens)
         return Completion("".join(self._pieces), r.output_tokens, r.finish_reason or "cancelled", n_prompt,
-                          Timings(n_prompt, r.num_generated, first - r.added_s, last - first))
+                          r.num_cached or 0, Timings(n_prompt, r.num_generated, first - r.added_s, last - first))
 
 
 def resolve(model: str | os.PathLike[str]) -> Path:

@@ -97,6 +97,7 @@ class EngineCore:
             raise PromptTooLongError(f"there are {len(tokens):,} tokens but the context holds {self.config.n_ctx:,}; "
                                      "take fewer, or load the model with a larger n_ctx (-c)")
         result = np.empty((n_outputs, self.backend.n_vocab), np.float32)
+        self.scheduler.cache.reclaim(pages_for(len(tokens)))
         pages = self.pool.allocate(pages_for(len(tokens)))
         try:
             n_done = 0

@@ -31,6 +31,10 @@ class PagePool:
     def n_held(self) -> int:
         return int(np.count_nonzero(self._holders))
 
+    def holders(self, pages: Pages) -> NDArray[np.int32]:
+        """How many hold each of `pages`."""
+        return self._holders[pages]
+
     def allocate(self, n: int, after: int | None = None) -> Pages:
         """`n` free pages, now held once; those that follow page `after` if they are free.
 

@@ -36,6 +36,7 @@ class Request:
     error: GgpyError | None = None                      # why, if the finish reason is "error"
     tokens: list[int] = field(init=False)               # the prompt, then what was generated
     num_computed: int = 0
+    num_cached: int | None = None                       # prompt tokens that were not computed; None: not yet known
     page_table: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     added_s: float = field(default_factory=time.perf_counter)
     first_token_s: float | None = None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ggpy.engine.kv import PagePool, pages_for
+from ggpy.engine.prefix_cache import PrefixCache
 from ggpy.engine.request import Request
 
 
@@ -28,11 +29,14 @@ def rank(request: Request) -> tuple[bool, int]:
 class Scheduler:
     """Decides what runs and who holds pages. `waiting` requests hold none; `running` ones hold all that they need.
 
+    Those of a request that ends or gives way are kept in the cache until others need them.
+
     Every request must fit the pool when it is alone; `EngineCore` checks it.
     """
 
     def __init__(self, pool: PagePool, *, max_batch_tokens: int, max_running: int) -> None:
         self.pool = pool
+        self.cache = PrefixCache(pool)
         self.max_batch_tokens = max_batch_tokens
         self.max_running = max_running
         self.waiting: deque[Request] = deque()
@@ -66,10 +70,10 @@ class Scheduler:
         return batch
 
     def remove(self, request: Request) -> None:
-        """Forget a request, whatever its state, and free its pages."""
+        """Forget a request, whatever its state, and give up its pages."""
         if request.state == "running":
             self.running.remove(request)
-            self._release_pages(request)
+            self._give_up_pages(request)
         elif request.state == "waiting":
             self.waiting.remove(request)
         request.state = "finished"
@@ -77,8 +81,12 @@ class Scheduler:
     def _admit(self) -> bool:
         """Let the first waiting request run if there are pages for all of its tokens."""
         request = self.waiting[0]
+        request.page_table, request.num_computed = self.cache.adopt(request.tokens)
         if not self._fits(request):
+            self._give_up_pages(request)
             return False
+        if request.num_cached is None:
+            request.num_cached = request.num_computed
         self._extend(request)
         self.running.append(self.waiting.popleft())
         request.state = "running"
@@ -95,8 +103,8 @@ class Scheduler:
         return True
 
     def _preempt(self, request: Request) -> None:
-        """Take the pages of a request that no longer runs; it resumes by computing its tokens again."""
-        self._release_pages(request)
+        """Take the pages of a request that no longer runs; it resumes by computing what the cache has lost by then."""
+        self._give_up_pages(request)
         request.state = "waiting"
         self.waiting.appendleft(request)
 
@@ -104,7 +112,7 @@ class Scheduler:
         return pages_for(len(request.tokens)) - len(request.page_table)
 
     def _fits(self, request: Request) -> bool:
-        return self._num_missing(request) <= self.pool.n_free
+        return self.cache.reclaim(self._num_missing(request))
 
     def _extend(self, request: Request) -> None:
         missing = self._num_missing(request)
@@ -112,7 +120,10 @@ class Scheduler:
             after = int(request.page_table[-1]) if len(request.page_table) else None
             request.page_table = np.concatenate([request.page_table, self.pool.allocate(missing, after)])
 
-    def _release_pages(self, request: Request) -> None:
-        self.pool.release(request.page_table)
+    def _give_up_pages(self, request: Request) -> None:
+        if request.error is None:
+            self.cache.keep(request.tokens[: request.num_computed], request.page_table)
+        else:                               # what a failed computation left is of no use to anyone
+            self.pool.release(request.page_table)
         request.page_table = np.empty(0, np.int32)
         request.num_computed = 0

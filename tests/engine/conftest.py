@@ -70,15 +70,22 @@ class Driver:
         self.events: dict[int, list[Event]] = {}
 
     def step(self) -> list[Event]:
-        """One step, after which every page is either free or held, and held pages are those of running requests."""
+        """One step, after which each page is free or held by those that say so: running requests and the cache."""
         events = self.core.step()
         for event in events:
             self.events.setdefault(event.request_id, []).append(event)
-        pool, running = self.core.pool, self.core.scheduler.running
+        pool, scheduler = self.core.pool, self.core.scheduler
         assert pool.n_free + pool.n_held == pool.n_pages
-        held = [int(page) for request in running for page in request.page_table]
-        assert len(set(held)) == len(held) == pool.n_held
+        tables = [*(request.page_table for request in scheduler.running),
+                  *(kept.pages for kept in scheduler.cache.kept)]
+        holders = np.bincount(np.concatenate([*tables, np.empty(0, np.int32)]), minlength=pool.n_pages)
+        assert np.array_equal(holders, pool.holders(np.arange(pool.n_pages, dtype=np.int32)))
         return events
+
+    @property
+    def n_available(self) -> int:
+        """Pages that are free or that the cache would let go."""
+        return self.core.pool.n_free + self.core.scheduler.cache.n_pages
 
     def run(self, *requests: Request) -> None:
         """Add `requests` and step until nothing is left to do."""

@@ -181,7 +181,7 @@ def test_cancelling_frees_pages_at_once(make_driver: MakeDriver) -> None:
     driver.core.add(waiting)
     driver.step()
     assert driver.core.cancel(running.id)
-    assert driver.core.pool.n_free == 4
+    assert driver.n_available == 4
     assert driver.core.cancel(waiting.id)
     assert (running.finish_reason, waiting.finish_reason) == ("cancelled", "cancelled")
     assert not driver.core.cancel(running.id)
@@ -215,7 +215,7 @@ def test_logits_of_a_sequence_come_in_steps_that_the_backend_allows(make_driver:
     every = make_driver(max_batch_tokens=64, max_running=64).core.logits(tokens, 30)
     assert logits.shape == (n_outputs, N_VOCAB)
     assert np.array_equal(logits, every[30 - n_outputs:])
-    assert driver.core.pool.n_free == 8
+    assert driver.n_available == 8
 
 
 def test_logits_do_not_take_pages_from_requests(make_driver: MakeDriver) -> None:
@@ -257,7 +257,7 @@ def test_any_workload_ends_as_if_each_request_were_alone(
         driver.step()
         if not driver.core.has_work and time > 100:
             break
-    assert driver.core.pool.n_free == n_pages
+    assert driver.n_available == n_pages
     for _, r, _ in todo:
         alone = expected_tokens(make_driver, r)
         if r.id in cancelled:

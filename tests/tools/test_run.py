@@ -38,7 +38,7 @@ class EchoStream:
 
     @property
     def completion(self) -> Completion:
-        return Completion(self.said, [1, 2, 3], "length", 5, Timings(5, 3, prompt_s=0.5, generation_s=0.25))
+        return Completion(self.said, [1, 2, 3], "length", 5, 0, Timings(5, 3, prompt_s=0.5, generation_s=0.25))
 
 
 class EchoLLM:
