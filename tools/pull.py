@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ggpy import config
 from ggpy.errors import PullError
-from ggpy.tools import wheels
+from ggpy.tools import hub, wheels
 from ggpy.tools.catalogue import CATALOGUE, CatalogueEntry, WheelSource, find, unknown_name
 from ggpy.tools.filelock import exclusive
 from ggpy.tools.terminal import Progress
@@ -21,25 +21,44 @@ from ggpy.tools.terminal import Progress
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     names = ", ".join(entry.name for entry in CATALOGUE)
-    parser.add_argument("models", nargs="+", metavar="NAME", help=f"one or more of: {names}")
+    parser.add_argument("models", nargs="*", metavar="NAME",
+                        help=f"one or more of: {names}; or hf:user/repo[:QUANT] for a model of Hugging Face")
+    parser.add_argument("-hf", "-hfr", "--hf-repo", dest="hub_models", action="append", type=hub.hub_name, default=[],
+                        metavar="user/repo[:QUANT]", help=f"a model of Hugging Face (QUANT: {hub.DEFAULT_QUANT} if it "
+                        "is there, else the first file); may be repeated")
+    parser.add_argument("--offline", action="store_true", help="fetch nothing: only say where the models lie")
+    parser.set_defaults(fail=parser.error)
 
 
 def main(args: argparse.Namespace) -> int:
-    entries = [find_or_raise(name) for name in args.models]
-    for entry in entries:
-        print(pull(entry))
+    names = [*args.models, *args.hub_models]
+    if not names:
+        args.fail("there is no NAME; `ggpy list` shows the models that have one")
+    models = [hub.parse(name) if hub.is_hub_name(name) else find_or_raise(name) for name in names]
+    for model in models:
+        if isinstance(model, hub.HubModel):
+            print(hub.pull(model, offline=args.offline))
+        elif args.offline:
+            print(present_or_raise(model).path)
+        else:
+            print(pull(model))
     return 0
 
 
-def resolve_model(spec: str) -> Path:
-    """The GGUF file that `spec` means: a path to an existing file, or a catalogue name, pulled now if absent.
+def resolve_model(spec: str, *, offline: bool = False) -> Path:
+    """The GGUF file that `spec` means: a path to an existing file, a catalogue name or `hf:user/repo[:QUANT]`.
 
-    Raises PullError when it is neither, or when the model cannot be pulled.
+    What a name means is pulled now if it is absent, unless `offline`. Raises PullError when the spec is none of these,
+    or when the model cannot be pulled.
     """
     path = Path(spec).expanduser()
     if path.is_file():
         return path
+    if hub.is_hub_name(spec):
+        return hub.resolve(hub.parse(spec), offline=offline)
     entry = find(spec)
+    if entry is not None and offline:
+        return present_or_raise(entry).path
     if entry is not None:
         return entry.path if entry.is_present else pull(entry)
     if path.is_dir():
@@ -57,6 +76,13 @@ def find_or_raise(name: str) -> CatalogueEntry:
     return entry
 
 
+def present_or_raise(entry: CatalogueEntry) -> CatalogueEntry:
+    """`entry` if its file is here; raises PullError otherwise."""
+    if not entry.is_present:
+        raise PullError(f"{entry.name} is not on this machine; run `ggpy pull {entry.name}` first")
+    return entry
+
+
 def pull(entry: CatalogueEntry) -> Path:
     """Fetch `entry` unless its verified file is here already; returns the file's path.
 
@@ -66,7 +92,7 @@ def pull(entry: CatalogueEntry) -> Path:
     """
     try:
         with exclusive(lock_path(entry), lambda: _say(f"another ggpy is pulling {entry.name}; waiting for it")):
-            if entry.is_present and _sha256(entry.path) == entry.sha256:
+            if entry.is_present and hub.file_sha256(entry.path) == entry.sha256:
                 return entry.path
             return _pull_from_any(entry)
     except OSError as error:
@@ -148,11 +174,6 @@ def _write_verified(chunks: Iterable[bytes], entry: CatalogueEntry, scratch: Pat
         os.replace(temporary, entry.path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _say(message: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ggpy.errors import PullError
 from ggpy.gguf import GGUFFile, Metadata
-from ggpy.tools.catalogue import find
+from ggpy.tools import hub
 from ggpy.tools.pull import resolve_model
 from ggpy.tools.terminal import print_tables, printable, table
 
@@ -130,10 +130,12 @@ def _quant_mix(file: GGUFFile) -> tuple[QuantShare, ...]:
 
 def _local_file(spec: str) -> Path:
     """The file of `spec`; unlike `resolve_model`, describing a model is no reason to download it."""
-    entry = find(spec)
-    if entry is not None and not entry.is_present and not Path(spec).is_file():
-        raise PullError(f"{entry.name} is not on this machine; run `ggpy pull {entry.name}` first")
-    return resolve_model(spec)
+    if hub.is_hub_name(spec) and not Path(spec).is_file():
+        path = hub.find_cached(hub.parse(spec))
+        if path is None:
+            raise PullError(f"{spec} is not on this machine; run `ggpy pull {spec}` first")
+        return path
+    return resolve_model(spec, offline=True)
 
 
 def _print(d: Description) -> None:

@@ -1,0 +1,307 @@
+"""Models of Hugging Face: `hf:user/repo:QUANT` becomes verified files in huggingface_hub's own cache."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from ggpy.errors import PullError
+from ggpy.tools.filelock import exclusive
+from ggpy.tools.terminal import Progress, printable
+
+if TYPE_CHECKING:
+    from huggingface_hub.hf_api import RepoSibling
+
+PREFIX = "hf:"
+DEFAULT_QUANT = "Q4_K_M"
+NO_MODEL = ("mmproj", "imatrix")        # GGUF files that come with a model but are none
+
+_SPEC = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<quant>[\w./-]+))?", re.ASCII)
+_PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$", re.IGNORECASE)
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class HubModel:
+    """A repository and what to take of it: a quantisation, a file name, or None for the usual one."""
+
+    repo: str
+    quant: str | None
+
+    def __str__(self) -> str:
+        return f"{PREFIX}{self.repo}" + (f":{self.quant}" if self.quant else "")
+
+
+def is_hub_name(spec: str) -> bool:
+    return spec[: len(PREFIX)].lower() == PREFIX
+
+
+def hub_name(repo: str) -> str:
+    """What the flag -hf is given, as a MODEL: "user/repo:Q8_0" is "hf:user/repo:Q8_0"."""
+    return repo if is_hub_name(repo) else PREFIX + repo
+
+
+def parse(spec: str) -> HubModel:
+    """Read `hf:user/repo[:QUANT]`; raises PullError for anything else."""
+    match = _SPEC.fullmatch(spec[len(PREFIX) :])
+    if match is None:
+        raise PullError(f"{spec}: expected hf:user/repo or hf:user/repo:QUANT, such as "
+                        "hf:unsloth/Qwen3-0.6B-GGUF:Q8_0")
+    return HubModel(match["repo"], match["quant"])
+
+
+def resolve(model: HubModel, *, offline: bool = False) -> Path:
+    """The file of `model`: the cached one if it is sure to be the one meant, else as `pull`."""
+    sure = HubModel(model.repo, model.quant or DEFAULT_QUANT)
+    return find_cached(sure) or pull(model, offline=offline)
+
+
+def pull(model: HubModel, *, offline: bool = False) -> Path:
+    """Fetch what the cache lacks of `model`; returns the path of its file, of a split one the first part.
+
+    Only whole files with the sha256 that the hub states get their names. What an interrupted pull has fetched is kept
+    for the next. Offline, or when the hub is out of reach, the cache has to do. Raises PullError.
+    """
+    from huggingface_hub import HfApi, constants
+    from huggingface_hub.errors import HfHubHTTPError
+
+    with _explained(model):
+        if offline or constants.HF_HUB_OFFLINE:
+            return _cached_or_raise(model, "ggpy is offline")
+        try:
+            info = HfApi().model_info(model.repo, files_metadata=True)
+        except HfHubHTTPError:      # it was reached, and refuses
+            raise
+        except _unreachable() as error:
+            path = _cached_or_raise(model, f"{constants.ENDPOINT} cannot be reached ({_one_line(error)})")
+            print(f"{constants.ENDPOINT} cannot be reached; using the {path.name} that is here", file=sys.stderr)
+            return path
+        siblings = {sibling.rfilename: sibling for sibling in info.siblings or ()}
+        files = [siblings[name] for name in choose(list(siblings), model)]
+        assert info.sha is not None
+        return _fetch(model, files, info.sha)
+
+
+def choose(names: Sequence[str], model: HubModel) -> list[str]:
+    """The files among `names` that make up `model`: one, or all parts of a split one in order.
+
+    The quantisation may stand anywhere in a name, in any case of letters. Raises PullError if there is none, or a part
+    is missing.
+    """
+    ggufs = sorted(name for name in names if name.lower().endswith(".gguf")
+                   and not any(word in name.lower() for word in NO_MODEL))
+    if not ggufs:
+        raise PullError(f"{model}: https://huggingface.co/{model.repo} has no GGUF file; look for a repository that "
+                        "has, often the name with -GGUF behind it")
+    found = _matching(ggufs, model.quant or DEFAULT_QUANT)
+    if not found and model.quant is not None:
+        raise PullError(f"{model}: no GGUF file in {model.repo} has {model.quant} in its name; there are "
+                        + ", ".join(printable(name) for name in ggufs[:40]))
+    first = (found or ggufs)[0]
+    part = _PART.search(first)
+    if part is None:
+        return [first]
+    n_parts = int(part[2])
+    stem = first[: part.start()]
+    parts = [name for name in ggufs if name.startswith(stem) and (match := _PART.search(name))
+             and match.start() == len(stem) and match[2] == part[2]]
+    if len(parts) != n_parts:
+        raise PullError(f"{model}: {printable(stem)} is split into {n_parts} files, of which {model.repo} has "
+                        f"{len(parts)}; name another quantisation")
+    return parts
+
+
+def _matching(names: Sequence[str], quant: str) -> list[str]:
+    if quant.lower().endswith(".gguf"):
+        return [name for name in names if name.lower() == quant.lower()]
+    pattern = re.compile(rf"(?<![a-z0-9_]){re.escape(quant)}(?![a-z0-9_])", re.IGNORECASE)
+    return [name for name in names if pattern.search(name)]
+
+
+def find_cached(model: HubModel) -> Path | None:
+    """The file of `model` in the cache, all its parts being there; None if it is not. The newest revision counts."""
+    snapshots = _repo_folder(model) / "snapshots"
+    if not snapshots.is_dir():
+        return None
+    for snapshot in sorted(snapshots.iterdir(), key=lambda folder: folder.stat().st_mtime, reverse=True):
+        names = [path.relative_to(snapshot).as_posix() for path in snapshot.rglob("*") if path.is_file()]
+        try:
+            return snapshot / choose(names, model)[0]
+        except PullError:       # not in this revision, or a part of it is missing
+            continue
+    return None
+
+
+def _cached_or_raise(model: HubModel, reason: str) -> Path:
+    path = find_cached(model)
+    if path is None:
+        raise PullError(f"{model} is not on this machine and {reason}; run `ggpy pull {model}` with a network, or give "
+                        "ggpy a GGUF file by its path")
+    return path
+
+
+def _fetch(model: HubModel, files: Sequence[RepoSibling], commit: str) -> Path:
+    """Bring `files` of revision `commit` into the cache; returns the path of the first."""
+    from huggingface_hub import hf_hub_download
+
+    blobs = _repo_folder(model) / "blobs"
+    blobs.mkdir(parents=True, exist_ok=True)
+    sizes = [_size_and_sha256(model, file)[0] for file in files]
+    _check_free_space(model, blobs, files)
+    paths = []
+    with Progress(f"pulling {model}", sum(sizes)) as progress:
+        for i, file in enumerate(files):
+            _fetch_blob(model, file, commit, blobs, partial(_report, progress, sum(sizes[:i])))
+            # the blob is there by now: this only gives it its name
+            paths.append(Path(hf_hub_download(model.repo, file.rfilename)))
+    for file, path in zip(files, paths, strict=True):
+        if path.is_symlink() and path.resolve().name != _size_and_sha256(model, file)[1]:
+            raise PullError(f"{model}: {file.rfilename} was replaced on the hub meanwhile; run `ggpy pull "
+                            f"{model}` again")
+    return paths[0]
+
+
+def _report(progress: Progress, before: int, done_bytes: int) -> None:
+    progress.update(before + done_bytes)
+
+
+def _fetch_blob(model: HubModel, file: RepoSibling, commit: str, blobs: Path, report: Callable[[int], None]) -> None:
+    """Write `file` under its sha256 in `blobs`, going on where an earlier try stopped.
+
+    huggingface_hub resumes within one process only, so the partial file is kept here.
+    """
+    size, sha256 = _size_and_sha256(model, file)
+    blob, incomplete = blobs / sha256, blobs / f"{sha256}.ggpy.incomplete"
+    lock = blobs.parent.parent / ".locks" / blobs.parent.name / f"{sha256}.ggpy.lock"
+    with exclusive(lock, lambda: print(f"another ggpy is pulling {model}; waiting for it", file=sys.stderr)):
+        if blob.is_file():
+            if blob.stat().st_size == size and file_sha256(blob) == sha256:
+                report(size)
+                return
+            blob.unlink()       # damaged since: fetched again
+        _download(model, file.rfilename, commit, incomplete, size, report)
+        found = file_sha256(incomplete)
+        if found != sha256:
+            incomplete.unlink()
+            raise PullError(f"{model}: what arrived of {file.rfilename} has sha256 {found} but the hub says {sha256}; "
+                            f"it was deleted, so that `ggpy pull {model}` starts afresh")
+        os.replace(incomplete, blob)
+
+
+def _download(model: HubModel, name: str, commit: str, target: Path, size: int, report: Callable[[int], None]) -> None:
+    """Append to `target` what it lacks of the file; the library tries again when a connection breaks."""
+    from huggingface_hub import hf_hub_url
+    from huggingface_hub.file_download import http_get
+    from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+
+    if target.exists() and target.stat().st_size > size:
+        target.unlink()
+    url = hf_hub_url(model.repo, name, revision=commit)
+    with target.open("ab") as file:
+        bar: Any = partial(_Bar, report)        # declared to be a class, but any callable will do
+        http_get(url, file, resume_size=file.tell(), headers={**build_hf_headers(), "Accept-Encoding": "identity"},
+                 expected_size=size, displayed_filename=name, tqdm_class=bar)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+class _Bar:
+    """What huggingface_hub wants of a progress bar, told on to ggpy's own."""
+
+    def __init__(self, report: Callable[[int], None], *, initial: int = 0, **_: Any) -> None:
+        self._report = report
+        self._done = initial
+
+    def update(self, n: int) -> None:
+        self._done += n
+        self._report(self._done)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def _size_and_sha256(model: HubModel, file: RepoSibling) -> tuple[int, str]:
+    """Of a file, as the hub states them; raises PullError if it does not."""
+    size, sha256 = (file.lfs.size, file.lfs.sha256) if file.lfs is not None else (None, "")
+    if size is None or not _SHA256.fullmatch(sha256):
+        raise PullError(f"{model}: the hub states no sha256 for {printable(file.rfilename)}, so it cannot be verified; "
+                        "download it by hand and give ggpy its path")
+    return size, sha256
+
+
+def _check_free_space(model: HubModel, blobs: Path, files: Sequence[RepoSibling]) -> None:
+    needed = 0
+    for size, sha256 in (_size_and_sha256(model, file) for file in files):
+        here = [path.stat().st_size for path in blobs.glob(f"{sha256}*") if path.name in (
+            sha256, f"{sha256}.ggpy.incomplete")]
+        needed += max(0, size - sum(here))
+    free = shutil.disk_usage(blobs).free
+    if free < needed:
+        raise PullError(f"{blobs} has {free / 1e6:,.0f} MB free but {needed / 1e6:,.0f} MB are needed for {model}; "
+                        "make room, or set HF_HOME to a folder on a larger disk")
+
+
+def _repo_folder(model: HubModel) -> Path:
+    from huggingface_hub import constants
+    from huggingface_hub.file_download import repo_folder_name
+
+    return Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=model.repo, repo_type="model")
+
+
+def _unreachable() -> tuple[type[BaseException], ...]:
+    """What is raised when there is no connection: besides HfHubHTTPError, an answer, only these remain."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    http_error = HfHubHTTPError.__bases__[0]        # of the HTTP library that this huggingface_hub is built on
+    return (http_error, ConnectionError)
+
+
+def file_sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def _explained(model: HubModel) -> Iterator[None]:
+    """Turns what huggingface_hub and the system raise into a PullError that says what to do."""
+    from huggingface_hub import constants
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HFValidationError, RepositoryNotFoundError
+
+    page = f"{constants.ENDPOINT}/{model.repo}"
+    try:
+        yield
+    except GatedRepoError as error:
+        raise PullError(f"{model} is gated: accept its conditions at {page}, then set HF_TOKEN to a token of that "
+                        "account (https://huggingface.co/settings/tokens)") from error
+    except RepositoryNotFoundError as error:
+        raise PullError(f"{model}: {page} does not exist, or it is private; check the name, or set HF_TOKEN to a token "
+                        "that may read it") from error
+    except HFValidationError as error:
+        raise PullError(f"{model}: {_one_line(error)}") from error
+    except HfHubHTTPError as error:
+        raise PullError(f"{model}: {constants.ENDPOINT} answered: {_one_line(error)}; try again later") from error
+    except _unreachable() as error:
+        raise PullError(f"{model}: the connection broke ({_one_line(error)}); run `ggpy pull {model}` again, it "
+                        "goes on where it stopped") from error
+    except OSError as error:
+        where = f" ({error.filename or _repo_folder(model)})" if error.errno else ""
+        advice = "make room, or set HF_HOME to a folder you can write to, then " if error.errno else ""
+        raise PullError(f"{model}: {error.strerror or _one_line(error)}{where}; {advice}run `ggpy pull {model}` "
+                        "again, it goes on where it stopped") from error
+
+
+def _one_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
