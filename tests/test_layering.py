@@ -24,7 +24,8 @@ ALLOWED: dict[str, set[str]] = {
     "engine": {"gguf", "formats", "text", "graph", "models", "kernels", "backends", "config"},
     # the tools are built on llm, which needs one of them to find a model by its name
     "llm": {"gguf", "text", "graph", "models", "backends", "engine", "tools", "machine"},
-    "tools": {"gguf", "formats", "text", "graph", "models", "kernels", "backends", "engine", "llm", "config"},
+    "tools": {"gguf", "formats", "text", "graph", "models", "kernels", "backends", "engine", "llm", "config",
+              "machine"},
     "server": {"gguf", "formats", "text", "graph", "models", "kernels", "backends", "engine", "tools", "config"},
     "cli": {"tools", "server", "config"},
     "__main__": {"cli"},

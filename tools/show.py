@@ -4,25 +4,37 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ggpy.errors import PullError
+from rich.table import Table
+
+from ggpy.errors import PullError, TemplateError
 from ggpy.gguf import GGUFFile, Metadata
 from ggpy.tools import hub
+from ggpy.tools.forecast import Forecast, forecast
 from ggpy.tools.pull import resolve_model
 from ggpy.tools.terminal import print_tables, printable, table
 
 F16_BYTES = 2
+CHAT_TEMPLATE = "tokenizer.chat_template"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="NAME|FILE", help="a model that has been pulled, or a GGUF file")
-    parser.add_argument("--json", action="store_true", help="print one JSON object, sizes in bytes")
+    parser.add_argument("model", metavar="NAME|FILE", help="a model that has been pulled (a name that `ggpy list` "
+                        "shows, or hf:user/repo[:QUANT]), or a GGUF file")
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="print one JSON object, sizes in bytes")
+    output.add_argument("--template", action="store_true", help="print the chat template alone")
 
 
 def main(args: argparse.Namespace) -> int:
-    description = describe(GGUFFile(_local_file(args.model)))
+    file = GGUFFile(_local_file(args.model))
+    if args.template:
+        print_template(file)
+        return 0
+    description = describe(file)
     if args.json:
         print(json.dumps(asdict(description)))
     else:
@@ -53,16 +65,23 @@ class Description:
     n_vocab: int | None
     n_layer: int | None
     n_embd: int | None
+    tokenizer: str | None               # kind of vocabulary, and how text is split before it
+    license: str | None
     has_chat_template: bool
     size_bytes: int
     kv_bytes_per_token: int | None      # K and V of all layers in f16
     sliding_window: int | None          # tokens; some or all layers look no further back
+    memory: Forecast
+    unsupported: str | None             # why ggpy cannot compute the model; None: it can
 
 
 def describe(file: GGUFFile) -> Description:
     """Read off the header what a user asks about a model; raises GGUFError when a key has a wrong type."""
     metadata = file.metadata
     architecture = metadata.get_str("general.architecture", None)
+    n_ctx = metadata.get_int(f"{architecture}.context_length", None)
+    per_token = kv_bytes_per_token(file)
+    memory, unsupported = forecast(file, n_ctx, per_token)
     return Description(
         path=str(file.path),
         gguf_version=file.version,
@@ -70,15 +89,30 @@ def describe(file: GGUFFile) -> Description:
         name=metadata.get_str("general.name", None),
         parameters=sum(tensor.n_elements for tensor in file.tensors.values()),
         quants=_quant_mix(file),
-        n_ctx=metadata.get_int(f"{architecture}.context_length", None),
+        n_ctx=n_ctx,
         n_vocab=_vocabulary_size(metadata, architecture),
         n_layer=metadata.get_int(f"{architecture}.block_count", None),
         n_embd=metadata.get_int(f"{architecture}.embedding_length", None),
-        has_chat_template="tokenizer.chat_template" in metadata,
+        tokenizer=_tokenizer(metadata),
+        license=metadata.get_str("general.license", None),
+        has_chat_template=CHAT_TEMPLATE in metadata,
         size_bytes=file.size_bytes,
-        kv_bytes_per_token=kv_bytes_per_token(file),
+        kv_bytes_per_token=per_token,
         sliding_window=metadata.get_int(f"{architecture}.attention.sliding_window", None) or None,
+        memory=memory,
+        unsupported=unsupported,
     )
+
+
+def print_template(file: GGUFFile) -> None:
+    """Print the chat template; raises TemplateError when there is none."""
+    template = file.metadata.get_str(CHAT_TEMPLATE, None)
+    if template is None:
+        raise TemplateError(f"{file.path}: there is no chat template (key {CHAT_TEMPLATE}); messages are written as "
+                            "ChatML")
+    if sys.stdout.isatty():         # the file may hold escape sequences
+        template = "\n".join(printable(line.replace("\t", "    ")) for line in template.split("\n"))
+    print(template)
 
 
 def kv_bytes_per_token(file: GGUFFile) -> int | None:
@@ -111,6 +145,11 @@ def _per_layer(metadata: Metadata, key: str, n_layer: int) -> list[int] | None:
         return [metadata.get_int(key)] * n_layer
     values = [int(value) for value in metadata.get_list(key)]
     return values if len(values) == n_layer else None
+
+
+def _tokenizer(metadata: Metadata) -> str | None:
+    kinds = [metadata.get_str(f"tokenizer.ggml.{key}", None) for key in ("model", "pre")]
+    return ", ".join(kind for kind in kinds if kind) or None
 
 
 def _vocabulary_size(metadata: Metadata, architecture: str | None) -> int | None:
@@ -150,9 +189,12 @@ def _print(d: Description) -> None:
         ("embedding", _number(d.n_embd)),
         ("context length", _number(d.n_ctx, " tokens")),
         ("vocabulary", _number(d.n_vocab, " tokens")),
+        ("tokenizer", printable(d.tokenizer) if d.tokenizer else "not stated"),
         ("sliding window", _number(d.sliding_window, " tokens") if d.sliding_window else "none"),
         ("KV cache (f16)", _number(d.kv_bytes_per_token, " bytes a token")),
-        ("chat template", "yes" if d.has_chat_template else "no"),
+        ("chat template", "yes; --template prints it" if d.has_chat_template else "no"),
+        ("license", printable(d.license) if d.license else "not stated"),
+        ("can be computed", printable(f"no: {d.unsupported}") if d.unsupported else "yes"),
     ):
         summary.add_row(label, value)
 
@@ -163,7 +205,24 @@ def _print(d: Description) -> None:
     for share in d.quants:
         size, part = f"{share.size_bytes / 1e6:,.1f}", f"{share.size_bytes / total:.1%}"
         mix.add_row(share.type, f"{share.tensors:,}", size, part)
-    print_tables(summary, mix)
+    print_tables(summary, mix, _memory_table(d.memory))
+
+
+def _memory_table(memory: Forecast) -> Table:
+    rows = table("MEMORY IN MB" if memory.is_exact else "MEMORY IN MB, ROUGHLY", "PACKED", "--repack off")
+    for column in rows.columns[1:]:
+        column.justify = "right"
+    rows.add_row("weights", _megabytes(memory.weights_packed_bytes), _megabytes(memory.weights_mapped_bytes))
+    rows.add_row("activations", *[_megabytes(memory.activations_bytes)] * 2)
+    for context in memory.contexts:
+        tokens = f"{context.n_ctx:,} tokens"
+        rows.add_row(f"KV cache, {tokens}", *[_megabytes(context.kv_bytes)] * 2)
+        rows.add_row(f"all, {tokens}", _megabytes(context.total_packed_bytes), _megabytes(context.total_mapped_bytes))
+    return rows
+
+
+def _megabytes(size_bytes: int | None) -> str:
+    return "not known" if size_bytes is None else f"{size_bytes / 1e6:,.1f}"
 
 
 def _number(value: int | None, unit: str = "") -> str:

@@ -1,6 +1,7 @@
 """`ggpy show`, `ggpy list` and `ggpy rm`."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,12 @@ import numpy as np
 import pytest
 
 from ggpy import cli
+from ggpy.backends.cpu import CpuBackend
 from ggpy.gguf import GGUFFile, GGUFWriter
+from ggpy.models import build_model
 from ggpy.tools import catalogue
 from ggpy.tools.show import describe, kv_bytes_per_token
+from tests.models.arch_data import ArchModel
 
 LLAMA = {
     "general.architecture": "llama",
@@ -57,6 +61,53 @@ def test_describe_reads_the_header(tmp_path: Path) -> None:
 def test_kv_bytes_per_token(tmp_path: Path, changes: dict[str, Any], expected: int | None) -> None:
     """Two layers of two KV heads of 16 dims, K and V, two bytes each; None where that is not how it works."""
     assert kv_bytes_per_token(GGUFFile(write(tmp_path / "tiny.gguf", LLAMA | changes))) == expected
+
+
+def test_memory_of_a_model_that_runs_is_that_of_its_plan(arch_model: Callable[[str], ArchModel]) -> None:
+    """KV in whole pages, weights in whole groups of rows; for the default context, and for the model's own."""
+    file = GGUFFile(arch_model("llama").path)
+    description = describe(file)
+    memory = description.memory
+    assert description.n_ctx is not None
+    assert description.kv_bytes_per_token is not None
+    backend = CpuBackend(file, build_model(file).graph, n_threads=1, n_pages=description.n_ctx // 32, max_outputs=64)
+    assert description.unsupported is None
+    assert memory.is_exact
+    assert memory.weights_packed_bytes == pytest.approx(backend.weights.arena.size_bytes, abs=64 * len(file.tensors))
+    assert memory.activations_bytes == backend.plan.arena_bytes
+    longest = memory.contexts[-1]
+    assert longest.n_ctx == description.n_ctx
+    assert longest.kv_bytes == description.kv_bytes_per_token * description.n_ctx
+    backend.close()
+
+
+def test_memory_of_any_other_model_is_told_from_its_tensors(tmp_path: Path) -> None:
+    """A matrix of 4 x 8 f32 in a group of 16 rows, and 256 bytes of KV for each of 128 tokens."""
+    description = describe(GGUFFile(write(tmp_path / "tiny.gguf", LLAMA | {"general.architecture": "frobnicator"} | {
+        key.replace("llama.", "frobnicator."): value for key, value in LLAMA.items()
+        if key.startswith("llama.")})))
+    assert "architecture 'frobnicator' is not supported" in (description.unsupported or "")
+    assert not description.memory.is_exact
+    assert description.memory.weights_packed_bytes == description.memory.weights_mapped_bytes == 16 * 8 * 4
+    assert [(c.n_ctx, c.kv_bytes, c.total_packed_bytes) for c in description.memory.contexts] == [
+        (128, 128 * 256, 128 * 256 + 512)]
+
+
+def test_the_template_is_printed_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As it stands in the file; a file without one is an error."""
+    template = "{% for m in messages %}\n<{{ m.role }}>{% endfor %}"
+    assert cli.main(["show", "--template", str(write(
+        tmp_path / "tiny.gguf", LLAMA | {"tokenizer.chat_template": template}))]) == 0
+    assert capsys.readouterr().out == template + "\n"
+    assert cli.main(["show", "--template", str(write(tmp_path / "tiny.gguf", LLAMA))]) == 1
+    assert "there is no chat template" in capsys.readouterr().err
+
+
+def test_license_and_tokenizer_are_shown(tmp_path: Path) -> None:
+    """The vocabulary's kind and how text is split before it."""
+    description = describe(GGUFFile(write(tmp_path / "tiny.gguf", LLAMA | {
+        "general.license": "mit", "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "qwen2"})))
+    assert (description.license, description.tokenizer) == ("mit", "gpt2, qwen2")
 
 
 def test_an_unknown_architecture_is_shown_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

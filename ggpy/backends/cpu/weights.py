@@ -60,7 +60,7 @@ class WeightStore:
             if tensor.name in offsets:
                 continue
             packing = packing_of(tensor.type, float32=float32)
-            in_place = mapped and packing is PACKINGS.get(tensor.type) and packing.int8 and len(tensor.shape) == 2
+            in_place = mapped and stays_in_file(tensor, float32=float32)
             offsets[tensor.name] = size
             weight = PackedWeight(tensor, packing, 0, in_place)
             self._weights[tensor.name] = weight
@@ -121,6 +121,12 @@ class WeightStore:
             packed = expand(matrix, weight.tensor.type)
             start = weight.address - self.arena.address + i * weight.expert_bytes
             self.arena.bytes[start: start + packed.size] = packed.reshape(-1)
+
+
+def stays_in_file(tensor: TensorInfo, *, float32: bool) -> bool:
+    """Whether kernels can read this matrix where the file has it, when weights are to be mapped."""
+    packing = packing_of(tensor.type, float32=float32)
+    return packing is PACKINGS.get(tensor.type) and packing.int8 and len(tensor.shape) == 2
 
 
 def packed_bytes(matrices: Iterable[TensorInfo], *, float32: bool) -> int:
