@@ -194,7 +194,7 @@ def _print(d: Description) -> None:
         ("KV cache (f16)", _number(d.kv_bytes_per_token, " bytes a token")),
         ("chat template", "yes; --template prints it" if d.has_chat_template else "no"),
         ("license", printable(d.license) if d.license else "not stated"),
-        ("can be computed", printable(f"no: {d.unsupported}") if d.unsupported else "yes"),
+        ("supported", printable(f"no: {d.unsupported}") if d.unsupported else "yes"),
     ):
         summary.add_row(label, value)
 
