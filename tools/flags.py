@@ -3,59 +3,123 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, NamedTuple
 
-from ggpy.engine.config import SamplingParams
+from ggpy.engine.config import SamplingParams, sampler_name, samplers_of_letters
+from ggpy.errors import ConfigError
 
-# field of SamplingParams: flags, type of the value
-SAMPLING_FLAGS: dict[str, tuple[tuple[str, ...], type]] = {
-    "temperature": (("--temp", "--temperature"), float),
-    "top_k": (("--top-k",), int),
-    "top_p": (("--top-p",), float),
-    "min_p": (("--min-p",), float),
-    "repeat_penalty": (("--repeat-penalty",), float),
-    "repeat_last_n": (("--repeat-last-n",), int),
-    "presence_penalty": (("--presence-penalty",), float),
-    "frequency_penalty": (("--frequency-penalty",), float),
-    "seed": (("-s", "--seed"), int),
-    "max_tokens": (("-n", "--predict", "--n-predict"), int),
-}
-SAMPLING_HELP = {
-    "temperature": "0 always takes the most probable token",
-    "top_k": "only the k most probable tokens; 0: all",
-    "top_p": "only the most probable tokens that add up to p; 1: all",
-    "min_p": "only tokens at least p times as probable as the best; 0: all",
-    "repeat_penalty": "divides the logits of tokens that have occurred; 1: off",
-    "repeat_last_n": "how many of the last tokens the penalties look at; -1: all",
-    "presence_penalty": "taken off the logits of tokens that have occurred",
-    "frequency_penalty": "the same, for each time that they have occurred",
-    "seed": "of the random numbers; -1: another one each time",
-    "max_tokens": "tokens to generate; -1: until the model ends or the context is full",
+ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "'": "'", '"': '"', "\\": "\\"}
+
+
+def unescape(text: str) -> str:
+    """`text` with \\n, \\r, \\t, \\', \\" and \\\\ replaced by what they stand for, as llama.cpp does in prompts."""
+    return re.sub(r"\\([nrt'\"\\])", lambda match: ESCAPES[match[1]], text)
+
+
+def _sampler_names(text: str) -> tuple[str, ...]:
+    return tuple(map(sampler_name, filter(None, text.split(";"))))
+
+
+def _bias(text: str) -> tuple[int, float]:
+    """The token and the bias of "15043+1", "15043-1" or "15043-inf"."""
+    match = re.fullmatch(r"(\d+)([+-].+)", text)
+    if match is None:
+        raise ValueError(text)
+    return int(match[1]), float(match[2])
+
+
+class Flag(NamedTuple):
+    """The flags of a field of SamplingParams; a list's may be repeated."""
+
+    flags: tuple[str, ...]
+    type: Callable[[str], Any]
+    help: str
+    metavar: str = "N"
+    is_list: bool = False
+
+
+SAMPLING_FLAGS = {
+    "samplers": Flag(("--samplers",), _sampler_names, "what is applied, in this order, separated by ;", "NAMES"),
+    "min_keep": Flag(("--min-keep",), int, "tokens that top-p, min-p, typical and xtc leave at least"),
+    "temperature": Flag(("--temp", "--temperature"), float, "0 always takes the most probable token"),
+    "dynatemp_range": Flag(("--dynatemp-range",), float, "how far the temperature follows the entropy; 0: fixed"),
+    "dynatemp_exponent": Flag(("--dynatemp-exp",), float, "how the entropy becomes a place in that range"),
+    "top_k": Flag(("--top-k",), int, "only the k most probable tokens; 0: all"),
+    "top_p": Flag(("--top-p",), float, "only the most probable tokens that add up to p; 1: all"),
+    "min_p": Flag(("--min-p",), float, "only tokens at least p times as probable as the best; 0: all"),
+    "typical_p": Flag(("--typical", "--typical-p"), float,
+                      "only tokens of nearly average information that add up to p; 1: all"),
+    "top_n_sigma": Flag(("--top-nsigma", "--top-n-sigma"), float,
+                        "only logits within n standard deviations of the best; 0 or less: all"),
+    "xtc_probability": Flag(("--xtc-probability",), float,
+                            "chance that all tokens above the threshold go, but the last; 0: off"),
+    "xtc_threshold": Flag(("--xtc-threshold",), float, "above 0.5: off"),
+    "repeat_penalty": Flag(("--repeat-penalty",), float, "divides the logits of tokens that have occurred; 1: off"),
+    "repeat_last_n": Flag(("--repeat-last-n",), int, "how many of the last tokens the penalties look at; -1: all"),
+    "presence_penalty": Flag(("--presence-penalty",), float, "taken off the logits of tokens that have occurred"),
+    "frequency_penalty": Flag(("--frequency-penalty",), float, "the same, for each time that they have occurred"),
+    "dry_multiplier": Flag(("--dry-multiplier",), float, "of the penalty on going on with a repetition; 0: off"),
+    "dry_base": Flag(("--dry-base",), float, "it grows by this for each token of the repetition"),
+    "dry_allowed_length": Flag(("--dry-allowed-length",), int, "shorter repetitions are free"),
+    "dry_penalty_last_n": Flag(("--dry-penalty-last-n",), int, "how many of the last tokens DRY looks at; -1: all"),
+    "dry_sequence_breakers": Flag(("--dry-sequence-breaker",), unescape, "a repetition does not reach across this "
+                                  "text; the first takes the place of the default ones, none: no text does", "TEXT",
+                                  is_list=True),
+    "mirostat": Flag(("--mirostat",), int, "1 or 2: Mirostat of that version, in place of the samplers"),
+    "mirostat_eta": Flag(("--mirostat-lr",), float, "how fast Mirostat learns"),
+    "mirostat_tau": Flag(("--mirostat-ent",), float, "the surprise in bits that Mirostat aims at"),
+    "adaptive_target": Flag(("--adaptive-target",), float,
+                            "the probability that sampler adaptive_p prefers; negative: none"),
+    "adaptive_decay": Flag(("--adaptive-decay",), float, "adaptive_p remembers 1 / (1 - decay) tokens"),
+    "logit_bias": Flag(("-l", "--logit-bias"), _bias, "added to the logit of a token: 15043+1, 15043-inf", "TOKEN+BIAS",
+                       is_list=True),
+    "seed": Flag(("-s", "--seed"), int, "of the random numbers; -1: another one each time"),
+    "max_tokens": Flag(("-n", "--predict", "--n-predict"), int,
+                       "tokens to generate; -1: until the model ends or the context is full"),
+    "stop": Flag(("-r", "--reverse-prompt"), str, "end the answer before this text", "TEXT", is_list=True),
 }
 # a model file may say how it wants to be sampled; flags come first
 SAMPLING_KEYS = {
-    "temperature": "general.sampling.temp", "top_k": "general.sampling.top_k", "top_p": "general.sampling.top_p",
-    "min_p": "general.sampling.min_p", "repeat_penalty": "general.sampling.penalty_repeat",
-    "repeat_last_n": "general.sampling.penalty_last_n",
+    "samplers": "general.sampling.sequence", "temperature": "general.sampling.temp",
+    "top_k": "general.sampling.top_k", "top_p": "general.sampling.top_p", "min_p": "general.sampling.min_p",
+    "xtc_probability": "general.sampling.xtc_probability", "xtc_threshold": "general.sampling.xtc_threshold",
+    "repeat_penalty": "general.sampling.penalty_repeat", "repeat_last_n": "general.sampling.penalty_last_n",
+    "mirostat": "general.sampling.mirostat", "mirostat_tau": "general.sampling.mirostat_tau",
+    "mirostat_eta": "general.sampling.mirostat_eta",
 }
 # a negative number is llama.cpp's way to say None, or off
-NONE_IF_NEGATIVE = ("repeat_last_n", "seed", "max_tokens")
-ZERO_IF_NEGATIVE = ("temperature", "top_k")
+NONE_IF_NEGATIVE = ("repeat_last_n", "dry_penalty_last_n", "seed", "max_tokens")
+ZERO_IF_NEGATIVE = ("temperature", "top_k", "dynatemp_range")
 
 
 def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
     """How tokens are chosen and where an answer ends."""
     group = parser.add_argument_group("sampling")
     defaults = SamplingParams()
-    for name, (flags, kind) in SAMPLING_FLAGS.items():
+    for name, flag in SAMPLING_FLAGS.items():
         default = getattr(defaults, name)
-        group.add_argument(*flags, dest=name, type=kind, metavar="N",
-                           help=f"{SAMPLING_HELP[name]} (default: {-1 if default is None else default})")
+        shown = ";".join(default) if name == "samplers" else -1 if default is None else default
+        suffix = "; may be repeated" if flag.is_list else f" (default: {shown})"
+        group.add_argument(*flag.flags, dest=name, type=_usage_error(flag.type), metavar=flag.metavar,
+                           action="append" if flag.is_list else "store", help=flag.help + suffix)
+    group.add_argument("--sampling-seq", "--sampler-seq", dest="samplers", type=_usage_error(samplers_of_letters),
+                       metavar="LETTERS", help="as --samplers, a letter for each (default: edskypmxt)")
     group.add_argument("--ignore-eos", action="store_true", help="never choose a token that ends the answer")
-    group.add_argument("-r", "--reverse-prompt", dest="stop", action="append", metavar="TEXT",
-                       help="end the answer before this text; may be repeated")
+
+
+def _usage_error(convert: Callable[[str], Any]) -> Callable[[str], Any]:
+    """`convert`, with a ConfigError as argparse's own kind of error: the usage and exit code 2."""
+    def checked(text: str) -> Any:
+        try:
+            return convert(text)
+        except ConfigError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    checked.__name__ = convert.__name__.strip("_")      # argparse puts it into its message
+    return checked
 
 
 def sampling_params(args: argparse.Namespace, metadata: Mapping[str, Any]) -> SamplingParams:
@@ -65,11 +129,14 @@ def sampling_params(args: argparse.Namespace, metadata: Mapping[str, Any]) -> Sa
         value = getattr(args, name)
         if value is None and name in SAMPLING_KEYS:
             value = metadata.get(SAMPLING_KEYS[name])
+            value = _sampler_names(value) if name == "samplers" and value else value
         if value is not None and name in NONE_IF_NEGATIVE:
             value = value if value >= 0 else None
         elif value is None:
             continue
         values[name] = max(0, value) if name in ZERO_IF_NEGATIVE else value
+    if (breakers := values.get("dry_sequence_breakers")) and "none" in breakers:
+        values["dry_sequence_breakers"] = breakers[len(breakers) - breakers[::-1].index("none"):]
     return SamplingParams(**values)
 
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import re
 import stat
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ggpy.tools.flags import add_model_flags, add_sampling_flags, model_options, sampling_params
+from ggpy.tools.flags import add_model_flags, add_sampling_flags, model_options, sampling_params, unescape
 
 if TYPE_CHECKING:
     from ggpy.engine.config import SamplingParams
     from ggpy.llm import LLM, CompletionStream
 
-ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "'": "'", '"': '"', "\\": "\\"}
 # what a model may not send to a terminal, where it could move the cursor or worse
 CONTROLS = dict.fromkeys([*(i for i in range(32) if chr(i) not in "\n\t"), *range(127, 160)], "\ufffd")
 HELP = "Ctrl-C stops an answer, /clear forgets the conversation, Ctrl-D or /bye ends it"
@@ -84,11 +82,6 @@ def read_pipe() -> str:
         if stat.S_ISCHR(os.fstat(sys.stdin.fileno()).st_mode):
             return ""
     return sys.stdin.buffer.read().decode("utf-8", "replace").removesuffix("\n")
-
-
-def unescape(text: str) -> str:
-    """`text` with \\n, \\r, \\t, \\', \\" and \\\\ replaced by what they stand for, as llama.cpp does in prompts."""
-    return re.sub(r"\\([nrt'\"\\])", lambda match: ESCAPES[match[1]], text)
 
 
 class Session:

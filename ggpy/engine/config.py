@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ggpy.errors import ConfigError
@@ -24,50 +25,119 @@ class EngineConfig:
                 raise ConfigError(f"{name}={getattr(self, name)}: expected {least} or more")
 
 
+SAMPLERS = ("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature")
+SAMPLER_LETTERS = {"e": "penalties", "d": "dry", "s": "top_n_sigma", "k": "top_k", "y": "typ_p", "p": "top_p",
+                   "m": "min_p", "x": "xtc", "t": "temperature", "a": "adaptive_p"}
+SAMPLER_ALIASES = {"nucleus": "top_p", "temp": "temperature", "typ": "typ_p"}
+
+LIMITS: dict[str, tuple[float, float]] = {      # lowest and highest value; infinity itself is never one
+    "min_keep": (0, math.inf), "temperature": (0, math.inf), "dynatemp_range": (0, math.inf),
+    "dynatemp_exponent": (0, math.inf), "top_k": (0, math.inf), "top_p": (0, 1), "min_p": (0, 1),
+    "typical_p": (0, 1), "top_n_sigma": (-math.inf, math.inf), "xtc_probability": (0, 1), "xtc_threshold": (0, 1),
+    "repeat_penalty": (1e-6, math.inf), "presence_penalty": (-math.inf, math.inf),
+    "frequency_penalty": (-math.inf, math.inf), "repeat_last_n": (0, math.inf),
+    "dry_multiplier": (0, math.inf), "dry_base": (0, math.inf), "dry_allowed_length": (0, math.inf),
+    "dry_penalty_last_n": (0, math.inf), "mirostat": (0, 2), "mirostat_tau": (0, math.inf),
+    "mirostat_eta": (0, math.inf), "adaptive_target": (-math.inf, 1), "adaptive_decay": (0, 0.99),
+    "seed": (0, MAX_SEED), "max_tokens": (1, math.inf),
+}
+WHOLE = ("min_keep", "top_k", "repeat_last_n", "dry_allowed_length", "dry_penalty_last_n", "mirostat", "seed",
+         "max_tokens")
+OPTIONAL = ("repeat_last_n", "dry_penalty_last_n", "seed", "max_tokens")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """How a request's tokens are chosen and where it ends. Names and defaults are llama.cpp's.
+    """How a request's tokens are chosen and where it ends. Names and defaults are those of llama.cpp's server.
 
+    `samplers` takes the other spellings that llama.cpp knows ("top-k", "temp", ...), `logit_bias` a mapping too.
     Raises ConfigError for a value that cannot work.
     """
 
+    samplers: tuple[str, ...] = SAMPLERS        # what is applied, in this order; what is not named is off
+    min_keep: int = 0                   # tokens that top_p, min_p, typ_p and xtc leave at least
     temperature: float = 0.8            # 0: always the most probable token
+    dynatemp_range: float = 0.0         # how far the temperature moves up and down with the entropy; 0: fixed
+    dynatemp_exponent: float = 1.0      # how the entropy, from 0 to 1, becomes a place in that range
     top_k: int = 40                     # only the k most probable tokens; 0: all
     top_p: float = 0.95                 # only the most probable tokens that add up to p; 1: all
     min_p: float = 0.05                 # only tokens at least p times as probable as the best; 0: all
+    typical_p: float = 1.0              # only tokens of nearly average information that add up to p; 1: all
+    top_n_sigma: float = -1.0           # only logits within n standard deviations of the best; 0 or less: all
+    xtc_probability: float = 0.0        # chance that all tokens as probable as the threshold go, but the last; 0: off
+    xtc_threshold: float = 0.1          # above 0.5: off
     repeat_penalty: float = 1.0         # divides the logits of tokens that have occurred; 1: off
     presence_penalty: float = 0.0       # taken off the logits of tokens that have occurred
     frequency_penalty: float = 0.0      # the same, for each time that they have occurred
     repeat_last_n: int | None = 64      # how many of the last tokens the penalties look at; None: all
+    dry_multiplier: float = 0.0         # of the penalty on going on with a repetition (DRY); 0: off
+    dry_base: float = 1.75              # the penalty grows by this for each token of the repetition; below 1: off
+    dry_allowed_length: int = 2         # shorter repetitions are free
+    dry_penalty_last_n: int | None = 64     # how many of the last tokens DRY looks at; None: all
+    dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")      # a repetition does not reach across these
+    mirostat: int = 0                   # 1 or 2: Mirostat of that version, in place of `samplers`
+    mirostat_tau: float = 5.0           # the surprise in bits that it aims at
+    mirostat_eta: float = 0.1           # how fast it learns
+    adaptive_target: float = -1.0       # the probability that sampler adaptive_p prefers; negative: none
+    adaptive_decay: float = 0.9         # how long it remembers: 1 / (1 - decay) tokens
+    logit_bias: tuple[tuple[int, float], ...] = ()      # (token, what is added to its logit); -inf: never chosen
     seed: int | None = None             # of the random numbers, 0 to 2**32 - 1; None: another one each time
     max_tokens: int | None = None       # tokens to generate; None: until the model ends or the context is full
     stop: tuple[str, ...] = ()          # texts that end the answer and are not part of it
     ignore_eos: bool = False            # never choose a token that ends the answer
 
     def __post_init__(self) -> None:
-        if isinstance(self.stop, str):
-            raise ConfigError(f"stop={self.stop!r}: expected a tuple of strings, such as ({self.stop!r},)")
-        object.__setattr__(self, "stop", tuple(self.stop))
-        if not all(isinstance(text, str) and text for text in self.stop):
-            raise ConfigError(f"stop={self.stop!r}: expected strings that are not empty")
-        _check("temperature", self.temperature, 0)
-        _check("top_k", self.top_k, 0)
-        _check("top_p", self.top_p, 0, 1)
-        _check("min_p", self.min_p, 0, 1)
-        _check("repeat_penalty", self.repeat_penalty, 1e-6)
-        _check("presence_penalty", self.presence_penalty, -math.inf)
-        _check("frequency_penalty", self.frequency_penalty, -math.inf)
-        _check("repeat_last_n", self.repeat_last_n, 0)
-        _check("seed", self.seed, 0, MAX_SEED)
-        _check("max_tokens", self.max_tokens, 1)
-
-    @property
-    def has_penalties(self) -> bool:
-        """Whether tokens that have occurred matter to the choice of the next."""
-        return (self.repeat_penalty, self.presence_penalty, self.frequency_penalty) != (1, 0, 0)
+        for name in ("samplers", "dry_sequence_breakers", "stop"):
+            object.__setattr__(self, name, _texts(name, getattr(self, name)))
+        object.__setattr__(self, "samplers", tuple(map(sampler_name, self.samplers)))
+        object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
+        for name, (low, high) in LIMITS.items():
+            _check(name, getattr(self, name), low, high)
 
 
-def _check(name: str, value: float | None, low: float, high: float = math.inf) -> None:
-    if value is not None and not (low <= value <= high and math.isfinite(value)):     # nan too
-        limits = f"a number from {low:g} to {high:g}" if math.isfinite(high) else f"a number of at least {low:g}"
-        raise ConfigError(f"{name}={value}: expected {limits}")
+def sampler_name(name: str) -> str:
+    """The sampler that `name` means in any of its spellings: "top_k", "top-k", "topk", ... Raises ConfigError."""
+    plain = name.strip().lower().replace("-", "_")
+    for known in SAMPLER_LETTERS.values():
+        if plain in (known, known.replace("_", "")):
+            return known
+    if plain not in SAMPLER_ALIASES:
+        raise ConfigError(f"samplers: {name!r} is unknown; expected some of {', '.join(SAMPLER_LETTERS.values())}")
+    return SAMPLER_ALIASES[plain]
+
+
+def samplers_of_letters(letters: str) -> tuple[str, ...]:
+    """The samplers of a sequence such as "edskypmxt", a letter for each. Raises ConfigError."""
+    for letter in letters:
+        if letter not in SAMPLER_LETTERS:
+            known = ", ".join(f"{key} ({name})" for key, name in SAMPLER_LETTERS.items())
+            raise ConfigError(f"samplers {letters!r}: {letter!r} is unknown; expected letters of {known}")
+    return tuple(SAMPLER_LETTERS[letter] for letter in letters)
+
+
+def _texts(name: str, value: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(value, str):
+        raise ConfigError(f"{name}={value!r}: expected a tuple of strings, such as ({value!r},)")
+    texts = tuple(value)
+    if not all(isinstance(text, str) and text for text in texts):
+        raise ConfigError(f"{name}={texts!r}: expected strings that are not empty")
+    return texts
+
+
+def _biases(value: Mapping[int, float] | Iterable[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
+    pairs = tuple((int(token), float(bias)) for token, bias in (value.items() if isinstance(value, Mapping) else value))
+    for token, bias in pairs:
+        if token < 0 or not bias < math.inf:        # nan too
+            raise ConfigError(f"logit_bias of token {token} is {bias}: expected a token of 0 or more and a finite "
+                              "number or -inf")
+    return pairs
+
+
+def _check(name: str, value: float | None, low: float, high: float) -> None:
+    if value is None and name in OPTIONAL:
+        return
+    kinds = int if name in WHOLE else (int, float)
+    if not isinstance(value, kinds) or not (low <= value <= high and math.isfinite(value)):     # nan too
+        kind = "a whole number" if name in WHOLE else "a number"
+        limits = f"from {low:g} to {high:g}" if math.isfinite(high) else f"of at least {low:g}"
+        raise ConfigError(f"{name}={value}: expected {kind} {limits}")

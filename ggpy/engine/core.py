@@ -61,7 +61,7 @@ class EngineCore:
                 f"the prompt has {len(request.prompt_tokens):,} tokens but the context holds {self.config.n_ctx:,}, "
                 "the answer included; shorten it, or load the model with a larger n_ctx (-c)")
         self._live[request.id] = Generation(
-            request, Sampler(request.params, self.tokenizer.eog_ids),
+            request, Sampler.for_tokenizer(request.params, self.tokenizer),
             OutputText(StreamDecoder(self.tokenizer), request.params.stop))
         self.scheduler.add(request)
 

@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from ggpy.engine.config import SamplingParams
-from ggpy.engine.sampling import Sampler, top_k_ids
+from ggpy.engine.sampling import Sampler
+from ggpy.engine.sampling.candidates import Candidates, top_positions
+from ggpy.engine.sampling.draws import Random
+from ggpy.engine.sampling.penalties import last, penalties
 from ggpy.errors import ConfigError, GgpyError
 
 ALL: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 7}      # nothing is cut off
@@ -28,26 +31,36 @@ def drawn(logits: NDArray[np.float32], n: int = 300, tokens: tuple[int, ...] = (
 
 
 def test_random_numbers_are_those_of_the_c_plus_plus_standard() -> None:
-    """std::mt19937(5489) starts with 3499211612, 581869302; a draw is (a + b * 2^32) / 2^64."""
-    draw = Sampler(SamplingParams(seed=5489))._draw()
-    assert draw == (3499211612 + 581869302 * 2**32) / 2**64
+    """std::mt19937(5489) starts with 3499211612, 581869302; a double is (a + b * 2^32) / 2^64, a float a / 2^32."""
+    assert Random(5489).float() == np.float32(3499211612 / 2**32)
+    assert Random(5489).double() == (3499211612 + 581869302 * 2**32) / 2**64
 
 
 def test_a_draw_takes_the_first_candidate_whose_running_sum_reaches_it() -> None:
-    """Candidates stand in order of probability: 0.5 (token 1), 0.3 (token 2), 0.2 (token 0)."""
-    sampler, numbers = Sampler(SamplingParams(**ALL)), Sampler(SamplingParams(**ALL))
+    """After a sampler that sorts, candidates stand in order of probability: 0.5 (token 1), 0.3 (2), 0.2 (0)."""
+    sampler, numbers = Sampler(SamplingParams(**ALL | {"top_k": 3})), Random(7)
     for _ in range(200):
-        number = numbers._draw()
+        number = numbers.double()
         expected = 1 if number <= 0.5 else 2 if number <= 0.8 else 0
+        assert sampler.sample(log(0.2, 0.5, 0.3), []) == expected
+
+
+def test_without_a_sampler_that_sorts_candidates_stand_by_id() -> None:
+    """As in llama.cpp: 0.2 (token 0), 0.5 (1), 0.3 (2)."""
+    sampler, numbers = Sampler(SamplingParams(**ALL)), Random(7)
+    for _ in range(200):
+        number = numbers.double()
+        expected = 0 if number <= 0.2 else 1 if number <= 0.7 else 2
         assert sampler.sample(log(0.2, 0.5, 0.3), []) == expected
 
 
 def test_a_single_candidate_still_takes_a_draw() -> None:
     """So the next token does not depend on how sure the model was of this one."""
-    once, twice = Sampler(SamplingParams(**ALL)), Sampler(SamplingParams(**ALL))
-    once._draw()
-    twice.sample(np.array([0, -np.inf], np.float32), [])
-    assert once._draw() == twice._draw()
+    sampler, numbers = Sampler(SamplingParams(**ALL | {"min_p": 0.5})), Random(7)
+    for _ in range(50):
+        assert sampler.sample(log(0.1, 0.8, 0.1), []) == 1
+        numbers.double()
+        assert sampler.sample(log(0.4, 0.6), []) == (numbers.double() > 0.4)
 
 
 def test_the_same_seed_gives_the_same_tokens() -> None:
@@ -101,8 +114,10 @@ def test_temperature_comes_after_the_cuts() -> None:
 def test_penalties(params: dict[str, Any], expected: list[float]) -> None:
     """Of logits 2, -2, 0.5, -1 after the tokens 0, 1, 0; the backend's own logits stay as they are."""
     logits = np.array([2, -2, 0.5, -1], np.float32)
-    adjusted = Sampler(SamplingParams(**params))._adjusted(logits, [0, 1, 0])
-    assert adjusted.tolist() == expected
+    p, candidates = SamplingParams(**params), Candidates(logits)
+    penalties(candidates, last([0, 1, 0], p.repeat_last_n), repeat=p.repeat_penalty, frequency=p.frequency_penalty,
+              presence=p.presence_penalty)
+    assert candidates.logits.tolist() == expected
     assert logits.tolist() == [2, -2, 0.5, -1]
 
 
@@ -123,7 +138,7 @@ def test_logits_that_are_no_numbers_are_an_error(value: float) -> None:
 def test_top_k_is_the_head_of_a_stable_sort(k: int, n: int, seed: int, levels: int) -> None:
     """With many equal logits or few, more than a group for each of the k or fewer."""
     logits = np.random.default_rng(seed).integers(0, levels, n + k).astype(np.float32)
-    assert top_k_ids(logits, k).tolist() == np.argsort(-logits, kind="stable")[:k].tolist()
+    assert top_positions(logits, k).tolist() == np.argsort(-logits, kind="stable")[:k].tolist()
 
 
 @pytest.mark.parametrize(("params", "message"), [
@@ -132,7 +147,7 @@ def test_top_k_is_the_head_of_a_stable_sort(k: int, n: int, seed: int, levels: i
     ({"top_k": -1}, "top_k=-1"),
     ({"top_p": 1.5}, "top_p=1.5: expected a number from 0 to 1"),
     ({"seed": 2**32}, "seed=4294967296"),
-    ({"max_tokens": 0}, "max_tokens=0: expected a number of at least 1"),
+    ({"max_tokens": 0}, "max_tokens=0: expected a whole number of at least 1"),
     ({"repeat_penalty": 0}, "repeat_penalty=0"),
     ({"stop": "abc"}, "expected a tuple of strings"),
     ({"stop": ("a", "")}, "expected strings that are not empty"),

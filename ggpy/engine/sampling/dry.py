@@ -1,0 +1,102 @@
+"""DRY: a penalty on tokens that would go on with a repetition (after p-e-w's sampler of text-generation-webui)."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+
+from ggpy.engine.sampling.candidates import Candidates, Ids
+from ggpy.text import Tokenizer
+
+MAX_BREAKER_BYTES = 40
+MAX_TAIL_TOKENS = 20
+LOG_FLOAT32_MAX = 88.7228391
+
+# a token with which a breaker can begin -> how it goes on, () where the token contains all of it
+Breakers = Mapping[int, Sequence[tuple[int, ...]]]
+
+NO_BREAKERS: Breakers = MappingProxyType({})
+
+_known: weakref.WeakKeyDictionary[Tokenizer, dict[str, Breakers]] = weakref.WeakKeyDictionary()
+
+
+def breakers_of(tokenizer: Tokenizer, texts: Sequence[str]) -> Breakers:
+    """All ways in which tokens can spell one of `texts`; looked up in the whole vocabulary once for each text."""
+    known = _known.setdefault(tokenizer, {})
+    merged: dict[int, list[tuple[int, ...]]] = {}
+    for text in texts:
+        if text not in known:
+            known[text] = _spellings(tokenizer, text.encode()[:MAX_BREAKER_BYTES])
+        for token, tails in known[text].items():
+            merged.setdefault(token, []).extend(tails)
+    return merged
+
+
+def _spellings(tokenizer: Tokenizer, text: bytes) -> Breakers:
+    found: dict[int, list[tuple[int, ...]]] = {}
+    for token in range(tokenizer.n_vocab):
+        piece = tokenizer.token_bytes(token)
+        if text in piece:
+            found[token] = [()]
+            continue
+        for n in range(min(len(piece), len(text) - 1), 0, -1):
+            if piece.endswith(text[:n]):
+                tail = tuple(tokenizer.encode(text[n:], add_special=False)[:MAX_TAIL_TOKENS])
+                if tail not in found.setdefault(token, []):
+                    found[token].append(tail)
+    return found
+
+
+def dry(candidates: Candidates, window: Sequence[int], *, multiplier: float, base: float, allowed_length: int,
+        breakers: Breakers) -> None:
+    """Take multiplier * base^(n - allowed_length) off the logit of each token that would make a repetition of n tokens
+    longer, if n is at least `allowed_length`. Breakers themselves stay as they are."""
+    if len(window) <= allowed_length:
+        return
+    longest = min(len(window), tokens_after_breaker(window, breakers))
+    if longest < allowed_length:
+        return
+    max_exponent = int(LOG_FLOAT32_MAX / math.log(base)) if base > 1.000001 else longest
+    lengths = repetitions(np.asarray(window), min(longest, allowed_length + max_exponent))
+    penalised = {token: length for token, length in lengths.items()
+                 if length >= allowed_length and () not in breakers.get(token, ())}
+    candidates.unsort()
+    if not penalised:
+        return
+    positions, places = candidates.find(np.array(list(penalised)))
+    exponents = np.array(list(penalised.values()))[places] - allowed_length
+    logits = candidates.logits.copy()
+    logits[positions] -= (multiplier * base**exponents.astype(np.float64)).astype(np.float32)
+    candidates.logits = logits
+
+
+def tokens_after_breaker(window: Sequence[int], breakers: Breakers) -> int:
+    """How many tokens follow the last breaker in `window`; all of them if there is none."""
+    for n_after, token in enumerate(reversed(window)):
+        start = len(window) - n_after                   # of what follows `token`
+        matching = [len(tail) for tail in breakers.get(token, ())
+                    if len(tail) <= n_after and tuple(window[start : start + len(tail)]) == tail]
+        if matching:
+            return n_after - max(matching)
+    return len(window)
+
+
+def repetitions(window: Ids, longest: int) -> dict[int, int]:
+    """For the tokens of `window` but its first: how long the copy of its end before them is, at most `longest`.
+
+    Of several copies before the same token the longest counts.
+    """
+    n = len(window)
+    ends = np.arange(n - 1)                             # last tokens of copies of `length` tokens, the next longer ones
+    lengths = dict.fromkeys(window[1:].tolist(), 0)
+    for length in range(1, longest + 1):
+        ends = ends[ends >= length - 1]
+        ends = ends[window[ends - length + 1] == window[n - length]]
+        if not len(ends):
+            break
+        lengths.update(dict.fromkeys(window[ends + 1].tolist(), length))
+    return lengths
