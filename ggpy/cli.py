@@ -36,6 +36,7 @@ COMMANDS = {
     "show": Command("ggpy.tools.show", "describe a model: architecture, quantisation, sizes"),
     "rm": Command("ggpy.tools.rm", "delete a downloaded model"),
     "warm": Command("ggpy.tools.warm", "compile the kernels of a model ahead of time"),
+    "doctor": Command("ggpy.tools.doctor", "look at this machine and installation, and say what to do"),
 }
 
 OK, FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141

@@ -16,8 +16,23 @@ def usable_cores() -> int:
 
     Where the machine does not say which logical CPUs share a core (Windows), each counts as one.
     """
+    quota = cpu_quota()
+    cores = _physical_cores()
+    return max(1, cores if quota is None else int(min(cores, quota)))
+
+
+def cpu_quota() -> float | None:
+    """CPUs that the process's cgroup may keep busy; None: no limit."""
     quotas = [quota for folder in _cgroup_folders("cpu") if (quota := _cpu_quota(folder)) is not None]
-    return max(1, int(min([_physical_cores(), *quotas])))
+    return min(quotas, default=None)
+
+
+def total_memory_bytes() -> int | None:
+    """Memory of the machine, or the cgroup's limit where that is less; None where the system does not say."""
+    sizes = [int(limit) for folder in _cgroup_folders("memory") if (limit := _cgroup_memory_limit(folder)) is not None]
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return min(sizes, default=None)
 
 
 def available_memory_bytes() -> int | None:
@@ -67,12 +82,18 @@ def _cpu_quota(folder: Path) -> float | None:
 
 def _cgroup_memory_left(folder: Path) -> int | None:
     """Bytes up to the group's limit, file pages counted as free; None: no limit."""
-    limit = _read(folder / "memory.max") or _read(folder / "memory.limit_in_bytes")
+    limit = _cgroup_memory_limit(folder)
     used = _read(folder / "memory.current") or _read(folder / "memory.usage_in_bytes")
-    if limit is None or used is None or limit == "max":
+    if limit is None or used is None:
         return None
     stat = dict(line.split() for line in (_read(folder / "memory.stat") or "").splitlines())
     return max(0, int(limit) - int(used) + int(stat.get("file") or stat.get("total_cache") or 0))
+
+
+def _cgroup_memory_limit(folder: Path) -> str | None:
+    """Bytes that the group may take, as written; None: no limit."""
+    limit = _read(folder / "memory.max") or _read(folder / "memory.limit_in_bytes")
+    return None if limit == "max" else limit
 
 
 def _meminfo_available() -> int | None:

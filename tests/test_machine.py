@@ -77,3 +77,22 @@ def test_memory_is_unknown_where_the_system_does_not_say(root: Path) -> None:
     """As outside Linux."""
     (root / "proc/meminfo").unlink()
     assert machine.available_memory_bytes() is None
+
+
+def test_total_memory_is_the_groups_limit_where_that_is_less(root: Path) -> None:
+    """64 MB in a container; without a limit, what the machine has."""
+    whole = machine.total_memory_bytes()
+    write(root, "proc/self/cgroup", "0::/a")
+    write(root, "sys/fs/cgroup/a/memory.max", "64000000")
+    assert machine.total_memory_bytes() == 64_000_000
+    write(root, "sys/fs/cgroup/a/memory.max", "max")
+    assert machine.total_memory_bytes() == whole
+
+
+def test_the_quota_is_the_least_of_the_groups(root: Path) -> None:
+    """One and a half CPUs for the group, four for the one above."""
+    assert machine.cpu_quota() is None
+    write(root, "proc/self/cgroup", "0::/a/b")
+    write(root, "sys/fs/cgroup/a/cpu.max", "400000 100000")
+    write(root, "sys/fs/cgroup/a/b/cpu.max", "150000 100000")
+    assert machine.cpu_quota() == 1.5

@@ -15,16 +15,16 @@ from importlib.metadata import version
 from pathlib import Path
 
 from ggpy.config import kernels_dir
-from ggpy.kernels.cpu.level import current_level, host_features
+from ggpy.kernels.cpu.level import Level, current_level, host_features
 
 DIGEST_BYTES = 32
 PACKAGE = Path(__file__).parents[2]
 _IMPORT = re.compile(rb"^from ggpy\.((?:kernels\.cpu|formats)\.\w+) import", re.MULTILINE)
 
 
-def cache_folder() -> Path:
-    """Where kernels for this processor, made with this compiler, are kept."""
-    level = current_level()
+def cache_folder(level: Level | None = None) -> Path:
+    """Where kernels for this processor and `level` (None: the current one), made with this compiler, are kept."""
+    level = level or current_level()
     facts = (version("numba"), version("llvmlite"), sys.platform, level.name, *sorted(host_features()))
     return kernels_dir() / f"{level.name}-{hashlib.sha256('|'.join(facts).encode()).hexdigest()[:16]}"
 
