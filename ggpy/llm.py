@@ -105,7 +105,7 @@ class LLM:
             n_pages=pages_for(self.n_ctx), max_tokens=max_batch_tokens,
             max_outputs=min(max_batch_tokens, MAX_RUNNING), compute=compute, kv_type=kv_type, repack=repack,
             progress=progress)
-        self.n_vocab = backend.n_vocab
+        self.n_vocab, self.n_embd = backend.n_vocab, backend.n_embd
         self._core: EngineCore | None = EngineCore(backend, self.tokenizer, config)
         # also when the LLM is dropped or Python exits: the backend's threads must not outlive its memory
         self._close_backend = weakref.finalize(self, backend.close)
@@ -148,6 +148,25 @@ class LLM:
         tokens = list(map(int, ids))
         with self._engine() as core:
             return core.logits(tokens, len(tokens) if positions == "all" else 1)
+
+    def embed(self, texts: Sequence[str], *, pooling: Literal["mean", "last"] = "mean",
+              normalize: bool = True) -> Float32:
+        """Vectors float32 (n_texts, n_embd) of `texts`: their hidden states' mean, or the last one.
+
+        `normalize` gives them length 1. A model made for embeddings says which pooling it wants; others were not
+        trained for it, and the mean is the usual choice. Raises PromptTooLongError if a text does not fit the context.
+        """
+        if pooling not in ("mean", "last"):
+            raise ConfigError(f"pooling={pooling!r}: expected mean or last")
+        vectors = np.empty((len(texts), self.n_embd), np.float32)
+        for vector, text in zip(vectors, texts, strict=True):
+            tokens = self.tokenize(text)
+            with self._engine() as core:
+                hidden = core.hidden(tokens, len(tokens) if pooling == "mean" else 1)
+            vector[:] = hidden.mean(axis=0)
+        if normalize:
+            vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
+        return vectors
 
     def generate(self, prompt: str | Tokens, params: SamplingParams | None = None) -> Completion:
         """Continue `prompt`: token ids, or a text in which control tokens may be spelled.

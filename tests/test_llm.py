@@ -18,6 +18,7 @@ from ggpy import LLM, Completion, SamplingParams
 from ggpy.backends.base import PAGE_TOKENS, StepSequence
 from ggpy.backends.reference import evaluate
 from ggpy.errors import ConfigError, GgpyError, PromptTooLongError, PullError, RequestError
+from ggpy.graph.ops import OutputKind
 from ggpy.models import Model
 from tests.models.arch_data import ArchModel, load_arch
 
@@ -31,22 +32,28 @@ class ReferenceBackend:
     opened: ClassVar[list["ReferenceBackend"]] = []
 
     def __init__(self, gguf: Any, model: Model, *, n_pages: int, max_tokens: int, max_outputs: int, **_: Any) -> None:
-        self.graph, self.n_vocab = model.graph, model.hparams.n_vocab
+        self.graph, self.n_vocab, self.n_embd = model.graph, model.hparams.n_vocab, model.hparams.n_embd
         self.n_pages, self.max_tokens, self.max_outputs = n_pages, max_tokens, max_outputs
         self.pages = np.zeros((n_pages, PAGE_TOKENS), np.int64)
         self.is_closed = False
         self.opened.append(self)
 
     def forward(self, sequences: Sequence[StepSequence]) -> NDArray[np.float32]:
+        return self._outputs(sequences, "logits", self.n_vocab)
+
+    def hidden(self, sequences: Sequence[StepSequence]) -> NDArray[np.float32]:
+        return self._outputs(sequences, "hidden", self.n_embd)
+
+    def _outputs(self, sequences: Sequence[StepSequence], kind: OutputKind, width: int) -> NDArray[np.float32]:
         assert sum(s.n_outputs for s in sequences) <= self.max_outputs
-        rows = [np.empty((0, self.n_vocab), np.float32)]
+        rows = [np.empty((0, width), np.float32)]
         for s in sequences:
             end = s.first_position + len(s.tokens)
             positions = np.arange(s.first_position, end)
             self.pages[s.page_table[positions // PAGE_TOKENS], positions % PAGE_TOKENS] = s.tokens
             if s.n_outputs:
                 tokens, outputs = self.pages[s.page_table].ravel()[:end], range(end - s.n_outputs, end)
-                rows.append(evaluate(self.graph, tokens, outputs=outputs)["logits"])
+                rows.append(evaluate(self.graph, tokens, outputs=outputs)[kind])
         return np.concatenate(rows)
 
     def close(self) -> None:
@@ -282,3 +289,20 @@ def test_company_does_not_change_a_real_models_answer(model_path: Callable[[str]
         every = llm.logits(ids, "all")
         assert np.array_equal(small.logits(ids, "all"), every)
         assert np.array_equal(llm.logits(ids, "last"), every[-1:])
+
+
+def test_embeddings_are_pooled_hidden_states(load: Callable[..., LLM], tiny: ArchModel) -> None:
+    """The mean over a text's tokens or the last one's state, of length 1 unless asked otherwise."""
+    from ggpy.gguf import GGUFFile
+    from ggpy.models import build_model
+
+    llm = load()
+    hidden = evaluate(build_model(GGUFFile(tiny.path)).graph, llm.tokenize("the cat"))["hidden"]
+    assert np.allclose(llm.embed(["the cat"], normalize=False), hidden.mean(axis=0), atol=1e-5)
+    assert np.allclose(llm.embed(["the cat"], pooling="last", normalize=False), hidden[-1], atol=1e-5)
+    vectors = llm.embed(["the cat", "and in the sea"])
+    assert vectors.shape == (2, llm.n_embd)
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1)
+    assert llm.embed([]).shape == (0, llm.n_embd)
+    with pytest.raises(ConfigError, match="pooling='sum': expected mean or last"):
+        llm.embed(["a"], pooling="sum")    # type: ignore[arg-type]

@@ -31,6 +31,8 @@ class Backend(Protocol):
     """Holds the weights and the pool of KV pages of one model, and computes steps. Not thread-safe."""
 
     n_vocab: int
+    n_embd: int
+    """Width of a hidden state."""
     n_pages: int
     """Pages in the KV pool; ids are 0 .. n_pages - 1."""
     max_tokens: int
@@ -44,6 +46,10 @@ class Backend(Protocol):
         Returns float32 logits (sum of n_outputs, n_vocab), rows in the order of the sequences: a view that is valid
         until the next call.
         """
+        ...
+
+    def hidden(self, sequences: Sequence[StepSequence]) -> NDArray[np.float32]:
+        """As `forward`, but the hidden states (sum of n_outputs, n_embd) that the logits would be made of."""
         ...
 
     def close(self) -> None:

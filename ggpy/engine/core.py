@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ggpy.backends.base import PAGE_TOKENS, Backend
+from ggpy.backends.base import PAGE_TOKENS, Backend, StepSequence
 from ggpy.engine.config import EngineConfig
 from ggpy.engine.kv import PagePool, pages_for
 from ggpy.engine.output import OutputText
 from ggpy.engine.request import Event, FinishReason, Request
-from ggpy.engine.runner import Float32, forward, iterate_logits
+from ggpy.engine.runner import Float32, forward, iterate_outputs
 from ggpy.engine.sampling import Sampler
 from ggpy.engine.scheduler import Scheduler
 from ggpy.errors import ConfigError, GgpyError, PromptTooLongError, RequestError
@@ -92,16 +92,24 @@ class EngineCore:
         Raises PromptTooLongError or RequestError for tokens that cannot be computed, OutOfPagesError if requests
         hold the pages.
         """
+        return self._outputs(tokens, np.empty((n_outputs, self.backend.n_vocab), np.float32), self.backend.forward)
+
+    def hidden(self, tokens: Sequence[int], n_outputs: int) -> Float32:
+        """Hidden states (n_outputs, n_embd) of the last `n_outputs` tokens, likewise."""
+        return self._outputs(tokens, np.empty((n_outputs, self.backend.n_embd), np.float32), self.backend.hidden)
+
+    def _outputs(self, tokens: Sequence[int], result: Float32,
+                 compute: Callable[[list[StepSequence]], Float32]) -> Float32:
+        """Fills the rows of `result` with the outputs of the last tokens and returns it."""
         self.check_tokens(tokens)
         if len(tokens) > self.config.n_ctx:
             raise PromptTooLongError(f"there are {len(tokens):,} tokens but the context holds {self.config.n_ctx:,}; "
                                      "take fewer, or load the model with a larger n_ctx (-c)")
-        result = np.empty((n_outputs, self.backend.n_vocab), np.float32)
         self.scheduler.cache.reclaim(pages_for(len(tokens)))
         pages = self.pool.allocate(pages_for(len(tokens)))
         try:
             n_done = 0
-            for part in iterate_logits(self.backend, tokens, pages, n_outputs):
+            for part in iterate_outputs(self.backend, tokens, pages, len(result), compute):
                 result[n_done : n_done + len(part)] = part
                 n_done += len(part)
         finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,18 +26,18 @@ def step_sequence(chunk: Chunk) -> StepSequence:
                         page_table=request.page_table, n_outputs=chunk.n_outputs)
 
 
-def iterate_logits(backend: Backend, tokens: Sequence[int], pages: Pages, n_outputs: int) -> Iterator[Float32]:
-    """Logits of the last `n_outputs` of `tokens`, in parts (n, n_vocab) that are valid until the next one.
+def iterate_outputs(backend: Backend, tokens: Sequence[int], pages: Pages, n_outputs: int,
+                    compute: Callable[[list[StepSequence]], Float32]) -> Iterator[Float32]:
+    """Outputs of the last `n_outputs` of `tokens`, in parts (n, width) that are valid until the next one.
 
-    `pages` hold the keys and values of all `tokens` meanwhile.
+    `compute` is the backend's `forward` or `hidden`. `pages` hold the keys and values of all `tokens` meanwhile.
     """
     first_output = len(tokens) - n_outputs
     start = 0
     while start < len(tokens):
         stop = min(len(tokens), start + backend.max_tokens, max(start, first_output) + backend.max_outputs)
         n = max(0, stop - max(start, first_output))
-        logits = backend.forward([StepSequence(tokens=tokens[start:stop], first_position=start, page_table=pages,
-                                               n_outputs=n)])
+        rows = compute([StepSequence(tokens=tokens[start:stop], first_position=start, page_table=pages, n_outputs=n)])
         if n:
-            yield logits
+            yield rows
         start = stop

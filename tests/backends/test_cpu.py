@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ggpy.backends.base import PAGE_TOKENS, StepSequence
 from ggpy.backends.cpu import CpuBackend
+from ggpy.backends.reference import evaluate
 from ggpy.gguf import GGUFFile
 from ggpy.models import build_model
 from tests.models.arch_data import ArchModel, arch_names
@@ -156,3 +157,15 @@ def test_float16_cache_holds_whole_pages(arch_model: Load) -> None:
         backend.forward([StepSequence(model.tokens[:2 * PAGE_TOKENS], 0, pages(9, 8, 7), 0)])
         after = backend.forward([StepSequence(model.tokens[2 * PAGE_TOKENS:], 2 * PAGE_TOKENS, pages(9, 8, 7), 1)])
     assert np.array_equal(after[0], whole[-1])
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "qwen3moe"])
+def test_hidden_states_are_those_of_the_reference(name: str, arch_model: Load) -> None:
+    """The tape up to the hidden states gives what the logits would be made of, and logits still work after it."""
+    model = arch_model(name)
+    reference = evaluate(build_model(GGUFFile(model.path), model.n_ctx).graph, model.tokens)
+    with cpu(model, compute="f32", kv_type="f32") as backend:
+        hidden = backend.hidden([StepSequence(model.tokens, 0, pages(0, 1, 2), len(model.tokens))]).copy()
+        logits = in_chunks(backend, model.tokens, [128], pages(0, 1, 2))
+    assert np.abs(hidden - reference["hidden"]).max() <= model.tolerance
+    assert np.abs(logits - model.logits).max() <= model.tolerance

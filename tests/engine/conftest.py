@@ -31,6 +31,7 @@ class HashBackend:
 
     def __init__(self, n_pages: int, max_tokens: int = 16, max_outputs: int = 4) -> None:
         self.n_vocab, self.n_pages, self.max_tokens, self.max_outputs = N_VOCAB, n_pages, max_tokens, max_outputs
+        self.n_embd = 7
         self.pages = np.full((n_pages, PAGE_TOKENS), -1, np.int64)
         self.steps: list[list[StepSequence]] = []
 
@@ -45,6 +46,9 @@ class HashBackend:
         rows = [hashed_logits(self.pages[s.page_table].ravel()[: s.first_position + len(s.tokens) - i])
                 for s in sequences for i in reversed(range(s.n_outputs))]
         return np.array(rows, np.float32).reshape(-1, N_VOCAB)
+
+    def hidden(self, sequences: Sequence[StepSequence]) -> NDArray[np.float32]:
+        return self.forward(sequences)[:, : self.n_embd]
 
     def close(self) -> None:
         pass

@@ -61,8 +61,10 @@ class CpuBackend:
         self.weights = WeightStore(gguf, _matrices(self.plan), float32=float32,
                                    mapped=_stays_mapped(repack, _matrices(self.plan), float32))
         self._arena = Arena(self.plan.arena_bytes)
-        self._logits = self._arena.floats(self.plan.offsets[self.plan.outputs["logits"]], self.max_outputs,
-                                          self.n_vocab)
+        self.n_embd = self.plan.outputs["hidden"].row_bytes // 4
+        self._logits, self._hidden = (
+            self._arena.floats(self.plan.offsets[self.plan.outputs[kind]], self.max_outputs, width)
+            for kind, width in (("logits", self.n_vocab), ("hidden", self.n_embd)))
         self._embeds = [(op, self._arena.floats(self.plan.offsets[buffer], max_tokens, op.width))
                         for op, buffer in self.plan.embeds]
         self._rope = {table: RopeMemory(table, max_tokens) for table in self.plan.rope_tables}
@@ -81,6 +83,7 @@ class CpuBackend:
         self.team = Team(n_threads, addresses)
         self.weights.load(self.team, addresses)
         self._tape = _tape(self.entries, addresses)
+        self._hidden_tape = self._tape[: self._end_of_hidden()]
         logger.info("cpu: %d tape entries, weights %.0f MB, arena %.0f MB, KV %.0f MB", len(self._tape),
                     self.weights.arena.size_bytes / 1e6, self.plan.arena_bytes / 1e6, self._kv.size_bytes / 1e6)
 
@@ -91,6 +94,14 @@ class CpuBackend:
 
     def forward(self, sequences: Sequence[StepSequence]) -> npt.NDArray[np.float32]:
         """Logits of one step; see Backend.forward."""
+        return self._logits[: self._run(sequences, self._tape)]
+
+    def hidden(self, sequences: Sequence[StepSequence]) -> npt.NDArray[np.float32]:
+        """Hidden states of one step; see Backend.hidden."""
+        return self._hidden[: self._run(sequences, self._hidden_tape)]
+
+    def _run(self, sequences: Sequence[StepSequence], tape: npt.NDArray[np.int64]) -> int:
+        """Runs one step; returns how many rows of output it has."""
         n_tokens, n_outputs = self._step.fill(sequences)
         for op, rows in self._embeds:
             index = self._step.positions[:n_tokens] if op.by_position else self._step.tokens[:n_tokens]
@@ -98,8 +109,8 @@ class CpuBackend:
             np.multiply(values, np.float32(op.scale), out=rows[:n_tokens])
         for memory in self._rope.values():
             memory.fill(self._step.positions[:n_tokens])
-        self.team.run(self._tape, self._step.address)
-        return self._logits[:n_outputs]
+        self.team.run(tape, self._step.address)
+        return n_outputs
 
     def trace(self, sequences: Sequence[StepSequence]) -> list[tuple[Op, str, npt.NDArray[np.int64]]]:
         """Runs a step and returns (operation, kernel, cycle counts (n_threads, 2) at start and end) of each entry."""
@@ -111,6 +122,12 @@ class CpuBackend:
     def close(self) -> None:
         """Ends the threads; the backend is of no use afterwards."""
         self.team.close()
+
+    def _end_of_hidden(self) -> int:
+        """How many entries of the tape it takes to make the hidden states; tasks stand in order of depth."""
+        buffer = self.plan.outputs["hidden"]
+        maker = next(task.op for task in self.plan.tasks if task.out is buffer)
+        return max(i for i, entry in enumerate(self.entries) if entry.op is maker) + 1
 
     def _scratch_stride(self) -> int:
         """Bytes of work memory a thread needs: sums of a linear and a packed group, attention's tiles, or routing."""
