@@ -22,10 +22,13 @@ HELP = "Ctrl-C stops an answer, /clear forgets the conversation, Ctrl-D or /bye 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="a name that `ggpy list` shows, or a GGUF file")
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="a name that `ggpy list` shows, "
+                        "hf:user/repo[:QUANT], or a GGUF file")
     parser.add_argument("words", nargs="*", metavar="PROMPT", help="what to answer; without it, and without a pipe on "
                         "stdin, a conversation begins. What is piped in is put behind the prompt")
     parser.add_argument("-m", "--model", dest="model_flag", metavar="MODEL", help="the model, as llama.cpp names it")
+    parser.add_argument("-hf", "-hfr", "--hf-repo", dest="model_flag", type="hf:{}".format, metavar="user/repo[:QUANT]",
+                        help="a model of Hugging Face; the same as hf:user/repo[:QUANT] for MODEL")
     parser.add_argument("-p", "--prompt", metavar="TEXT", help="the prompt; \\n and the like are escapes")
     parser.add_argument("-f", "--file", metavar="FILE", help="a file with the prompt")
     parser.add_argument("--no-escape", dest="escape", action="store_false", help="take -p and -sys literally")

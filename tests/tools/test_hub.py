@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from argparse import ArgumentParser
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +19,7 @@ from huggingface_hub import constants
 from ggpy import cli
 from ggpy.errors import PullError
 from ggpy.tools import hub as hub_module
+from ggpy.tools import run
 from ggpy.tools.hub import HubModel, choose, find_cached, parse, pull
 from ggpy.tools.pull import resolve_model
 from tests.tools.fake_hub import FakeHub, serve
@@ -111,6 +113,14 @@ def test_the_command_prints_where_the_model_lies(
     output = capsys.readouterr()
     assert Path(output.out.strip()).read_bytes() == Q8
     assert "pulling hf:user/model" in output.err
+
+
+def test_run_takes_llama_cpps_flag() -> None:
+    """`-hf user/repo:QUANT` is a MODEL."""
+    parser = ArgumentParser()
+    run.add_arguments(parser)
+    args = parser.parse_intermixed_args(["-hf", "user/model:Q8_0", "Hello"])
+    assert args.model_flag == "hf:user/model:Q8_0"
 
 
 def test_all_parts_of_a_split_model_are_fetched(hub: FakeHub) -> None:
