@@ -125,8 +125,19 @@ def top_positions(keys: Float32, n: int) -> Ids:
     if n >= size:
         return descending(keys, np.arange(size))
     maxima = keys[: size - size % GROUP_SIZE].reshape(GROUP_SIZE, -1).max(axis=0) if size >= GROUP_SIZE * n else keys
-    bound = np.partition(maxima, len(maxima) - n)[len(maxima) - n]
-    return descending(keys, np.flatnonzero(keys >= bound))[:n]
+    positions = np.flatnonzero(keys >= nth_largest(maxima, n))
+    if len(positions) > 2 * n:          # many are equal: those that come too late need not be put in order
+        found = keys[positions]
+        bound = nth_largest(found, n)
+        above, equal = positions[found > bound], positions[found == bound]
+        return np.concatenate([descending(keys, above), equal[: n - len(above)]])
+    return descending(keys, positions)[:n]
+
+
+def nth_largest(keys: Float32, n: int) -> np.float32:
+    """The n-th largest of `keys`, counted from 1."""
+    bound: np.float32 = np.partition(keys, len(keys) - n)[len(keys) - n]
+    return bound
 
 
 def descending(keys: Float32, positions: Ids) -> Ids:
