@@ -91,6 +91,7 @@ def _build_model(ids: dict[str, int], merges: list[tuple[str, str]], pre: PreTok
     from tokenizers import models
 
     options = {"ignore_merges": pre.ignore_merges, "byte_fallback": not pre.byte_level}
+    _check_results(ids, merges)
     try:
         return models.BPE(vocab=ids, merges=merges, **options)
     except Exception as error:
@@ -98,10 +99,17 @@ def _build_model(ids: dict[str, int], merges: list[tuple[str, str]], pre: PreTok
         usable = {token: i for token, i in ids.items() if utf8.is_valid(token)}
         if len(usable) == len(ids):
             raise _explain(ids, merges, error) from error
+    _check_results(usable, merges)
     try:
         return models.BPE(vocab=usable, merges=merges, **options)
     except Exception as error:
         raise _explain(usable, merges, error) from error
+
+
+def _check_results(ids: dict[str, int], merges: list[tuple[str, str]]) -> None:
+    """Raises TokenizerError unless every merge makes a token: a result longer than all tokens crashes the library."""
+    if not all(left + right in ids for left, right in merges):
+        raise _explain(ids, merges, ValueError("the result of a merge is no token"))
 
 
 def _explain(ids: dict[str, int], merges: list[tuple[str, str]], error: Exception) -> TokenizerError:

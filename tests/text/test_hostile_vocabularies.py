@@ -37,6 +37,7 @@ TOKENS = byte_bpe()["tokenizer.ggml.tokens"]
         ({"merges": ["h e", "xy"]}, r"merges: expected two tokens with a space between them, found 'xy' as merge 1"),
         ({"merges": ["h e", "x y"]}, r"merges: merge 1 is 'x' \+ 'y'; expected .* found no 'xy'"),
         ({"merges": ["h e", "zz y"]}, r"merges: merge 1 is 'zz' \+ 'y'; expected .* found no 'zz'"),
+        ({"merges": ["h e", f"{max(TOKENS, key=len)} a"]}, r"merges: merge 1 is .* \+ 'a'; expected .* found no"),
     ],
 )
 def test_byte_pair_metadata(changes: dict[str, Any], message: str) -> None:
