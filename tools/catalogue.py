@@ -109,4 +109,5 @@ def unknown_name(name: str) -> str:
     close = same_family or difflib.get_close_matches(wanted, known, n=2, cutoff=0.6)
     hint = f" Did you mean {' or '.join(close)}?" if close else ""
     names = ", ".join(entry.name for entry in CATALOGUE)
-    return f"no model is called {name!r}.{hint} The catalogue has {names}; a path to a GGUF file works too"
+    return (f"no model is called {name!r}.{hint} The catalogue has {names}; a path to a GGUF file works too, and so "
+            "does hf:user/repo")

@@ -50,6 +50,11 @@ def hub_name(repo: str) -> str:
     return repo if is_hub_name(repo) else PREFIX + repo
 
 
+def is_repo(text: str) -> bool:
+    """Whether `text` reads as user/repo[:QUANT]."""
+    return _SPEC.fullmatch(text) is not None and not text.lower().endswith(".gguf")
+
+
 def parse(spec: str) -> HubModel:
     """Read `hf:user/repo[:QUANT]`; raises PullError for anything else."""
     match = _SPEC.fullmatch(spec[len(PREFIX) :])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import hashlib
 import os
 import shutil
@@ -64,8 +65,21 @@ def resolve_model(spec: str, *, offline: bool = False) -> Path:
     if path.is_dir():
         raise PullError(f"{spec} is a folder; name the GGUF file in it")
     if path.suffix.lower() == ".gguf" or len(path.parts) > 1:
-        raise PullError(f"{spec}: there is no such file; `ggpy list` shows the models that have a name")
+        raise PullError(f"{spec}: there is no such file; {_near_file(path) or _what_else(spec)}")
     raise PullError(unknown_name(spec))
+
+
+def _near_file(path: Path) -> str | None:
+    """A GGUF file in the same folder whose name is close."""
+    names = [file.name for file in path.parent.glob("*.gguf")] if path.parent.is_dir() else []
+    close = difflib.get_close_matches(path.name, names, n=1)
+    return f"did you mean {path.with_name(close[0])}?" if close else None
+
+
+def _what_else(spec: str) -> str:
+    if hub.is_repo(spec):
+        return f"a model of Hugging Face is written {hub.hub_name(spec)}"
+    return "`ggpy list` shows the models that have a name"
 
 
 def find_or_raise(name: str) -> CatalogueEntry:
