@@ -23,6 +23,9 @@ from ggpy.models import Model
 from tests.models.arch_data import ArchModel, load_arch
 
 GREEDY = SamplingParams(temperature=0, max_tokens=8)
+DRAWN = SamplingParams(seed=3, max_tokens=8, top_k=0, typical_p=0.9, xtc_probability=0.5, repeat_penalty=1.2,
+                       dry_multiplier=0.8, dynatemp_range=0.3, ignore_eos=True)
+MIROSTAT = SamplingParams(seed=3, max_tokens=8, mirostat=2, ignore_eos=True)
 HELLO = [{"role": "user", "content": "Hello"}]
 
 
@@ -171,16 +174,17 @@ def test_a_prompt_that_does_not_fit_is_refused_at_once(load: Callable[..., LLM])
         llm.generate([280])
 
 
-def test_threads_share_the_model(load: Callable[..., LLM]) -> None:
+@pytest.mark.parametrize("params", [GREEDY, DRAWN, MIROSTAT], ids=["greedy", "drawn", "mirostat"])
+def test_threads_share_the_model(load: Callable[..., LLM], params: SamplingParams) -> None:
     """Each gets what it would get alone, and none waits for the others to end."""
     llm = load(n_ctx=256)
     prompts = ["one", "two two", "three three three", "4"]
-    alone = [llm.generate(prompt, GREEDY) for prompt in prompts]
+    alone = [llm.generate(prompt, params) for prompt in prompts]
     together: list[Completion | None] = [None] * len(prompts)
     everyone_has_begun = threading.Barrier(len(prompts))
 
     def work(i: int) -> None:
-        stream = llm.stream(prompts[i], GREEDY)
+        stream = llm.stream(prompts[i], params)
         next(stream)
         everyone_has_begun.wait(timeout=60)
         together[i] = stream.finish()

@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ggpy.engine.config import SamplingParams
+from ggpy.engine.config import SamplingParams, samplers_of_letters
 from ggpy.engine.sampling import Sampler
 from ggpy.engine.sampling.candidates import Candidates, top_positions
-from ggpy.engine.sampling.draws import Random
+from ggpy.engine.sampling.draws import Random, mirostat_k
+from ggpy.engine.sampling.dry import dry, tokens_after_breaker
 from ggpy.engine.sampling.penalties import last, penalties
+from ggpy.engine.sampling.temperature import dynamic_temperature
 from ggpy.errors import ConfigError, GgpyError
 
 ALL: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 7}      # nothing is cut off
@@ -156,3 +158,136 @@ def test_parameters_that_cannot_work_are_refused(params: dict[str, Any], message
     """The message names the parameter, its value and what is expected."""
     with pytest.raises(ConfigError, match=message):
         SamplingParams(**params)
+
+
+@pytest.mark.parametrize(("params", "message"), [
+    ({"top_k": 1.5}, "top_k=1.5: expected a whole number of at least 0"),
+    ({"top_k": None}, "top_k=None"),
+    ({"min_keep": -1}, "min_keep=-1"),
+    ({"typical_p": 2}, "typical_p=2: expected a number from 0 to 1"),
+    ({"top_n_sigma": math.inf}, "top_n_sigma=inf"),
+    ({"xtc_threshold": -0.1}, "xtc_threshold=-0.1"),
+    ({"dry_allowed_length": -1}, "dry_allowed_length=-1"),
+    ({"dry_sequence_breakers": "\n"}, "dry_sequence_breakers=.*expected a tuple of strings"),
+    ({"dry_sequence_breakers": ("",)}, "expected strings that are not empty"),
+    ({"mirostat": 3}, "mirostat=3: expected a whole number from 0 to 2"),
+    ({"adaptive_decay": 1}, "adaptive_decay=1: expected a number from 0 to 0.99"),
+    ({"samplers": "top_k"}, "samplers='top_k': expected a tuple of strings"),
+    ({"samplers": ("top_k", "best")}, "'best' is unknown; expected some of penalties, dry, "),
+    ({"logit_bias": {3: math.nan}}, "logit_bias of token 3 is nan"),
+    ({"logit_bias": [(-3, 1)]}, "logit_bias of token -3 is 1.0: expected a token of 0 or more"),
+])
+def test_sampler_parameters_that_cannot_work_are_refused(params: dict[str, Any], message: str) -> None:
+    """As above, for what chooses and tunes the samplers."""
+    with pytest.raises(ConfigError, match=message):
+        SamplingParams(**params)
+
+
+def test_samplers_have_several_names() -> None:
+    """llama.cpp's other spellings, and its letters."""
+    names = ("Top-K", "topp", "nucleus", "min_p", "temp", "typ", "typ-p", "xtc", "adaptive-p")
+    assert SamplingParams(samplers=names).samplers == (
+        "top_k", "top_p", "top_p", "min_p", "temperature", "typ_p", "typ_p", "xtc", "adaptive_p")
+    assert samplers_of_letters("edskypmxt") == SamplingParams().samplers
+    with pytest.raises(ConfigError, match="'z' is unknown; expected letters of e \\(penalties\\), "):
+        samplers_of_letters("kz")
+
+
+def test_a_biased_token() -> None:
+    """The bias comes before everything else, those of one token add up, and -inf bans."""
+    logits = np.array([1, 2, 3, 4], np.float32)
+    assert Sampler(SamplingParams(temperature=0, logit_bias=((0, 2.0), (0, 2.0)))).sample(logits, []) == 0
+    assert drawn(logits, logit_bias={0: -math.inf, 3: -math.inf}) == {1, 2}
+    with pytest.raises(GgpyError, match="are all tokens banned"):
+        Sampler(SamplingParams(logit_bias=tuple((token, -math.inf) for token in range(4)))).sample(logits, [])
+
+
+@pytest.mark.parametrize(("window", "breakers", "expected"), [
+    ([7, 8, 9], {}, 3),
+    ([7, 8, 9], {8: [()]}, 1),
+    ([7, 8, 9], {9: [()]}, 0),
+    ([7, 8, 9], {7: [(8,)]}, 1),            # a breaker of two tokens
+    ([7, 8, 9], {7: [(8,), (8, 9)]}, 0),    # the longest counts
+    ([7, 8, 9], {7: [(9,)]}, 3),            # only its beginning is there
+    ([7, 8, 9], {9: [(7,)]}, 3),
+])
+def test_a_repetition_does_not_reach_across_a_breaker(
+    window: list[int], breakers: dict[int, list[tuple[int, ...]]], expected: int
+) -> None:
+    """What counts is how many tokens follow the last one."""
+    assert tokens_after_breaker(window, breakers) == expected
+
+
+def test_dry_penalises_what_would_go_on_with_a_repetition() -> None:
+    """After a b c d, a b c: d by multiplier * base^(3 - 2); after x, b c: y by multiplier * base^0."""
+    a, b, c, d, x, y = range(6)
+    candidates = Candidates(np.zeros(6, np.float32))
+    dry(candidates, [x, b, c, y, a, b, c, d, a, b, c], multiplier=2, base=3, allowed_length=2, breakers={})
+    assert candidates.logits.tolist() == [0, 0, 0, -6, 0, -2]
+
+
+def test_dry_leaves_breakers_alone() -> None:
+    """Otherwise a list could not have a line break after each item."""
+    candidates = Candidates(np.zeros(4, np.float32))
+    dry(candidates, [0, 1, 2, 3, 0, 1, 2], multiplier=2, base=2, allowed_length=2, breakers={3: [()]})
+    assert candidates.logits.tolist() == [0, 0, 0, 0]
+
+
+def test_xtc_keeps_the_last_of_the_top_choices() -> None:
+    """Of 0.4, 0.3, 0.2 and 0.1, three reach 0.15."""
+    params: dict[str, Any] = {"xtc_probability": 1.0, "xtc_threshold": 0.15}
+    assert drawn(log(0.4, 0.3, 0.2, 0.1), **params) == {2, 3}
+    assert drawn(log(0.4, 0.3, 0.2, 0.1), **params, min_keep=3) == {0, 1, 2, 3}
+    assert drawn(log(0.4, 0.3, 0.2, 0.1), **params | {"xtc_probability": 0.5}) == {0, 1, 2, 3}
+
+
+def test_typical_p_prefers_the_average_to_the_best() -> None:
+    """The entropy of these is 1.65: 0.2 (1.61) is nearest to it, then 0.15 (1.90) and then 0.1 (2.30)."""
+    assert drawn(log(0.4, 0.2, 0.15, 0.1, 0.05, 0.05, 0.05), typical_p=0.1) == {1}
+    assert drawn(log(0.4, 0.2, 0.15, 0.1, 0.05, 0.05, 0.05), typical_p=0.4) == {1, 2, 3}
+
+
+def test_the_temperature_follows_the_entropy() -> None:
+    """All as probable: the highest one; nearly certain: close to the lowest."""
+    even, certain = Candidates(np.array([4, 4], np.float32)), Candidates(np.array([100, 0], np.float32))
+    dynamic_temperature(even, 1, 0.5, 1)
+    dynamic_temperature(certain, 1, 0.5, 1)
+    assert even.logits.tolist() == pytest.approx([4 / 1.5, 4 / 1.5])
+    assert certain.logits.tolist() == pytest.approx([200, 0])
+
+
+def test_mirostat_keeps_the_surprise_near_its_target() -> None:
+    """Over many tokens drawn from logits that would surprise by 4.9 bits."""
+    logits = np.random.default_rng(3).normal(0, 2.5, 500).astype(np.float32)
+    bits = -np.log2(Candidates(logits).probabilities())
+    for version in (1, 2):
+        sampler = Sampler(SamplingParams(seed=1, temperature=1, mirostat=version, mirostat_tau=3.0))
+        assert np.mean([bits[sampler.sample(logits, [])] for _ in range(600)]) < 4
+    sampler = Sampler(SamplingParams(**ALL))
+    assert np.mean([bits[sampler.sample(logits, [])] for _ in range(600)]) > 4.5
+
+
+@pytest.mark.parametrize(("s", "mu", "expected"), [
+    (1.0, 5.0, 4),              # 2^5 / log(1000)
+    (2.0, 10.0, 32),            # (2^10 / (1 - 1/1000))^(1/2)
+    (0.0, 5.0, 1), (1e-9, 5.0, 1), (0.0, 12.0, 2**62), (1e-9, 12.0, 2**62),    # all as probable: the limits
+])
+def test_how_many_tokens_mirostat_1_considers(s: float, mu: float, expected: int) -> None:
+    """Of 1,000 tokens."""
+    k = mirostat_k(s, mu, 1000)
+    assert k == expected if expected < 2**62 else k >= expected
+
+
+def test_adaptive_p_prefers_its_target() -> None:
+    """Of 0.6, 0.3 and 0.1 it takes the second most often, whose probability is the target."""
+    sampler = Sampler(SamplingParams(samplers=("adaptive_p",), adaptive_target=0.3, adaptive_decay=0, seed=2))
+    counts = np.bincount([sampler.sample(log(0.6, 0.3, 0.1), []) for _ in range(300)], minlength=3)
+    assert counts.argmax() == 1
+
+
+def test_a_long_repetition_is_found_in_little_time() -> None:
+    """4,000 equal tokens: copies longer than the largest penalty are not measured."""
+    candidates = Candidates(np.zeros(3, np.float32))
+    dry(candidates, [1] * 4000, multiplier=1, base=1.75, allowed_length=2, breakers={})
+    assert candidates.logits[0] == candidates.logits[2] == 0
+    assert -np.inf < candidates.logits[1] < -1e38

@@ -66,9 +66,9 @@ def typical(candidates: Candidates, p: float, min_keep: int) -> None:
     candidates.sort()
     candidates.settle()
     probabilities = candidates.probabilities().astype(np.float64)
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):        # of tokens that cannot come: inf, and nan
         information = -np.log(probabilities)
-    entropy = np.sum(probabilities * information, where=probabilities > 0)
+        entropy = np.sum((probabilities * information)[probabilities > 0])
     order = np.argsort(np.abs(information - entropy), kind="stable")
     running = np.cumsum(probabilities[order])
     n = int(np.searchsorted(running, p, side="right")) + 1

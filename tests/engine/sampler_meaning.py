@@ -1,0 +1,137 @@
+"""What each sampler means, in plain NumPy: everything is sorted, nothing is lazy. The oracle of the engine's chain."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+INF = np.float32(np.inf)
+
+
+@dataclass
+class Pool:
+    """Candidates in their order."""
+
+    ids: NDArray[np.intp]
+    logits: NDArray[np.float32]
+    is_sorted: bool = False
+
+    def take(self, order: Any) -> None:
+        self.ids, self.logits = self.ids[order], self.logits[order]
+
+    def sort(self) -> None:
+        if not self.is_sorted:
+            self.take(np.argsort(-self.logits, kind="stable"))
+            self.is_sorted = True
+
+    def weights(self) -> NDArray[np.float32]:
+        return np.asarray(np.exp(self.logits - self.logits.max()))
+
+    def probabilities(self) -> NDArray[np.float32]:
+        return self.weights() / np.float32(self.weights().sum(dtype=np.float64))
+
+
+def top_k(pool: Pool, k: int) -> None:
+    if k:
+        pool.sort()
+        pool.take(slice(k))
+
+
+def top_p(pool: Pool, p: float, min_keep: int) -> None:
+    if p < 1:
+        pool.sort()
+        running = np.cumsum(pool.weights().astype(np.float64))
+        pool.take(slice(max(1 + int(np.count_nonzero(running < p * running[-1])), min_keep)))
+
+
+def min_p(pool: Pool, p: float, min_keep: int) -> None:
+    if p > 0:
+        kept = pool.logits >= pool.logits.max() + np.float32(np.log(p))
+        if np.count_nonzero(kept) >= min_keep:
+            pool.take(kept)
+        else:
+            pool.sort()
+            pool.take(slice(min_keep))
+
+
+def typ_p(pool: Pool, p: float, min_keep: int) -> None:
+    if p < 1:
+        pool.sort()
+        probabilities = pool.probabilities().astype(np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            information = -np.log(probabilities)
+            entropy = np.nansum(probabilities * information)
+        order = np.argsort(abs(information - entropy), kind="stable")
+        running = np.cumsum(probabilities[order])
+        pool.take(order[: max(1 + int(np.count_nonzero(running <= p)), min_keep)])
+        pool.is_sorted = False
+
+
+def top_n_sigma(pool: Pool, n: float) -> None:
+    if n > 0 and len(pool.ids) > 1:
+        finite = pool.logits[pool.logits > -INF].astype(np.float64)
+        bound = np.float32(finite.max() - n * np.sqrt(np.mean((finite - finite.mean()) ** 2)))
+        pool.logits = np.where(pool.logits < bound, -INF, pool.logits)
+
+
+def xtc(pool: Pool, threshold: float, min_keep: int) -> None:
+    if len(pool.ids) > 1:
+        pool.sort()
+        n = max(0, int(np.count_nonzero(pool.probabilities() >= np.float32(threshold))) - 1)
+        if len(pool.ids) - n >= min_keep:
+            pool.take(slice(n, None))
+
+
+def temperature(pool: Pool, value: float) -> None:
+    if value == 0:
+        pool.take([int(np.argmax(pool.logits))])
+    else:
+        pool.logits = pool.logits / np.float32(value)
+
+
+def dynamic_temperature(pool: Pool, value: float, spread: float, exponent: float) -> None:
+    if len(pool.ids) > 1:
+        pool.sort()
+        probabilities = pool.probabilities().astype(np.float64)
+        probabilities = probabilities[probabilities > 0]
+        part = -np.sum(probabilities * np.log(probabilities)) / np.log(len(pool.ids))
+        low = max(0.0, value - spread)
+        temperature(pool, low + (value + spread - low) * max(0.0, part) ** exponent)
+
+
+def penalties(pool: Pool, window: list[int], repeat: float, frequency: float, presence: float) -> None:
+    logits = pool.logits.copy()
+    for i, token in enumerate(pool.ids):
+        if count := window.count(int(token)):
+            x = logits[i] / np.float32(repeat) if logits[i] > 0 else logits[i] * np.float32(repeat)
+            logits[i] = x - (np.float32(count) * np.float32(frequency) + np.float32(presence))
+    pool.logits, pool.is_sorted = logits, False
+
+
+def copies(window: list[int]) -> dict[int, int]:
+    """For each token that stands behind something: how long the text before it and the window's end are the same."""
+    longest: dict[int, int] = {}
+    for at in range(1, len(window)):
+        n = 0
+        while n < at and window[at - 1 - n] == window[-1 - n]:
+            n += 1
+        longest[window[at]] = max(n, longest.get(window[at], 0))
+    return longest
+
+
+def dry(pool: Pool, window: list[int], multiplier: float, base: float, allowed_length: int, limit: int) -> None:
+    """`limit` is how many tokens follow the last breaker."""
+    if len(window) <= allowed_length or limit < allowed_length:
+        return
+    logits = pool.logits.copy()
+    for token, copied in copies(window).items():
+        if min(copied, limit) >= allowed_length:
+            penalty = multiplier * base ** (min(copied, limit) - allowed_length)
+            logits[pool.ids == token] -= np.float32(penalty)
+    pool.logits, pool.is_sorted = logits, False
+
+
+def draw(pool: Pool, number: float) -> int:
+    running = np.cumsum(pool.weights().astype(np.float64))
+    return int(pool.ids[np.argmax(running >= running[-1] * number)])
