@@ -1,0 +1,78 @@
+"""Writes docs/cli.md from the parsers that print `--help`: `python docs/make_cli.py`; with --check, only compares.
+
+The text of `--help` itself differs between versions of Python and widths of terminals; this page does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import textwrap
+from pathlib import Path
+
+from ggpy import cli, config
+
+PAGE = Path(__file__).with_name("cli.md")
+WIDTH = 120
+HEAD = """# Commands
+
+What `ggpy COMMAND --help` says of every command. Written by `python docs/make_cli.py`: change the commands, not this
+page.
+
+`ggpy --version` prints the version. Exit codes are those of [getting-started.md](getting-started.md#what-goes-where).
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    _, parsers = cli._parsers()
+    sections = [HEAD]
+    for name, parser in parsers.items():
+        cli._load(name, parser)
+        sections.append(_section(name, parser))
+    variables = [_item(f"`{name}`", text) for name, text in config.VARIABLES.items()]
+    return "\n".join([*sections, "## Environment variables\n", *variables, ""])
+
+
+def _section(name: str, parser: argparse.ArgumentParser) -> str:
+    lines = [f"## ggpy {name}\n", f"{parser.description}\n"]
+    formatter = argparse.HelpFormatter(parser.prog)
+    for group in parser._action_groups:
+        actions = [action for action in group._group_actions if action.help != argparse.SUPPRESS]
+        if not actions:
+            continue
+        title = {"positional arguments": "arguments", "options": "flags"}.get(group.title, f"{group.title} flags")
+        lines.append(f"### {name}: {title}\n")
+        lines += [_item(_names(action), formatter._expand_help(action) if action.help else "") for action in actions]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _names(action: argparse.Action) -> str:
+    """An argument's name, or a flag's spellings with what stands behind the last one."""
+    value = action.metavar or ("{" + ",".join(map(str, action.choices)) + "}" if action.choices else action.dest)
+    if not action.option_strings:
+        return f"`{value}`" + (" ..." if action.nargs in ("*", "+") else "")
+    takes_value = action.nargs != 0
+    *others, last = action.option_strings
+    return ", ".join(f"`{spelling}`" for spelling in (*others, f"{last} {value}" if takes_value else last))
+
+
+def _item(name: str, text: str) -> str:
+    return textwrap.fill(f"{name}: {text}", WIDTH, initial_indent="- ", subsequent_indent="  ", break_long_words=False,
+                         break_on_hyphens=False)
+
+
+def main() -> int:
+    text = page()
+    if sys.argv[1:] == ["--check"]:
+        if PAGE.read_text(encoding="utf-8") == text:
+            return 0
+        print("docs/cli.md is not what the commands say: run `python docs/make_cli.py`", file=sys.stderr)
+        return 1
+    PAGE.write_text(text, encoding="utf-8", newline="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
