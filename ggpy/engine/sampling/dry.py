@@ -14,6 +14,7 @@ from ggpy.text import Tokenizer
 
 MAX_BREAKER_BYTES = 40
 MAX_TAIL_TOKENS = 20
+MAX_REMEMBERED = 16         # sets of breakers, for each tokenizer
 LOG_FLOAT32_MAX = 88.7228391
 
 # a token with which a breaker can begin -> how it goes on, () where the token contains all of it
@@ -21,34 +22,36 @@ Breakers = Mapping[int, Sequence[tuple[int, ...]]]
 
 NO_BREAKERS: Breakers = MappingProxyType({})
 
-_known: weakref.WeakKeyDictionary[Tokenizer, dict[str, Breakers]] = weakref.WeakKeyDictionary()
+_known: weakref.WeakKeyDictionary[Tokenizer, dict[tuple[str, ...], Breakers]] = weakref.WeakKeyDictionary()
 
 
-def breakers_of(tokenizer: Tokenizer, texts: Sequence[str]) -> Breakers:
-    """All ways in which tokens can spell one of `texts`; looked up in the whole vocabulary once for each text."""
+def breakers_of(tokenizer: Tokenizer, texts: tuple[str, ...]) -> Breakers:
+    """All ways in which tokens can spell one of `texts`. This reads the whole vocabulary, so it is remembered."""
     known = _known.setdefault(tokenizer, {})
-    merged: dict[int, list[tuple[int, ...]]] = {}
-    for text in texts:
-        if text not in known:
-            known[text] = _spellings(tokenizer, text.encode()[:MAX_BREAKER_BYTES])
-        for token, tails in known[text].items():
-            merged.setdefault(token, []).extend(tails)
-    return merged
+    if texts not in known:
+        if len(known) == MAX_REMEMBERED:
+            del known[next(iter(known))]
+        known[texts] = _spellings(tokenizer, [text.encode()[:MAX_BREAKER_BYTES] for text in texts])
+    return known[texts]
 
 
-def _spellings(tokenizer: Tokenizer, text: bytes) -> Breakers:
+def _spellings(tokenizer: Tokenizer, texts: list[bytes]) -> Breakers:
     found: dict[int, list[tuple[int, ...]]] = {}
-    for token in range(tokenizer.n_vocab):
-        piece = tokenizer.token_bytes(token)
-        if text in piece:
-            found[token] = [()]
-            continue
-        for n in range(min(len(piece), len(text) - 1), 0, -1):
-            if piece.endswith(text[:n]):
-                tail = tuple(tokenizer.encode(text[n:], add_special=False)[:MAX_TAIL_TOKENS])
-                if tail not in found.setdefault(token, []):
-                    found[token].append(tail)
-    return found
+    pieces = [tokenizer.token_bytes(token) for token in range(tokenizer.n_vocab)]
+    for text in texts:
+        for token in [token for token, piece in enumerate(pieces) if text[:1] in piece]:
+            tails = found.setdefault(token, [])
+            for tail in _tails(tokenizer, text, pieces[token]):
+                if tail not in tails:
+                    tails.append(tail)
+    return {token: tails for token, tails in found.items() if tails}
+
+
+def _tails(tokenizer: Tokenizer, text: bytes, piece: bytes) -> list[tuple[int, ...]]:
+    if text in piece:
+        return [()]
+    return [tuple(tokenizer.encode(text[n:], add_special=False)[:MAX_TAIL_TOKENS])
+            for n in range(min(len(piece), len(text) - 1), 0, -1) if piece.endswith(text[:n])]
 
 
 def dry(candidates: Candidates, window: Sequence[int], *, multiplier: float, base: float, allowed_length: int,

@@ -1,0 +1,60 @@
+"""The flags that say how tokens are chosen."""
+
+import argparse
+import math
+from typing import Any
+
+import pytest
+
+from ggpy import SamplingParams
+from ggpy.tools.flags import add_sampling_flags, sampling_params
+
+
+def params_of(*argv: str, metadata: dict[str, Any] | None = None) -> SamplingParams:
+    """What a command would sample with."""
+    parser = argparse.ArgumentParser()
+    add_sampling_flags(parser)
+    return sampling_params(parser.parse_args(argv), metadata or {})
+
+
+@pytest.mark.parametrize(("argv", "metadata", "expected"), [
+    (["--samplers", "top-k;temp"], {"general.sampling.sequence": "min_p"},
+     SamplingParams(samplers=("top_k", "temperature"))),
+    (["--sampling-seq", "kt"], {}, SamplingParams(samplers=("top_k", "temperature"))),
+    ([], {"general.sampling.sequence": "min_p;temperature", "general.sampling.mirostat_tau": 2.5},
+     SamplingParams(samplers=("min_p", "temperature"), mirostat_tau=2.5)),
+    (["-l", "15043+1.5", "--logit-bias", "7-inf", "-l", "8-2"], {},
+     SamplingParams(logit_bias=((15043, 1.5), (7, -math.inf), (8, -2.0)))),
+    (["--dry-multiplier", "0.8", "--dry-sequence-breaker", "\\n", "--dry-sequence-breaker", "#"], {},
+     SamplingParams(dry_multiplier=0.8, dry_sequence_breakers=("\n", "#"))),
+    (["--dry-sequence-breaker", "none", "--dry-penalty-last-n", "-1"], {},
+     SamplingParams(dry_sequence_breakers=(), dry_penalty_last_n=None)),
+    (["--dry-base", "2", "--dry-allowed-length", "3"], {}, SamplingParams(dry_base=2, dry_allowed_length=3)),
+    (["--mirostat", "2", "--mirostat-lr", "0.2", "--mirostat-ent", "4"], {},
+     SamplingParams(mirostat=2, mirostat_eta=0.2, mirostat_tau=4)),
+    (["--top-nsigma", "1", "--typical", "0.9", "--xtc-probability", "0.5", "--xtc-threshold", "0.2"], {},
+     SamplingParams(top_n_sigma=1, typical_p=0.9, xtc_probability=0.5, xtc_threshold=0.2)),
+    (["--dynatemp-range", "0.5", "--dynatemp-exp", "2", "--adaptive-target", "0.4", "--adaptive-decay", "0.5"], {},
+     SamplingParams(dynatemp_range=0.5, dynatemp_exponent=2, adaptive_target=0.4, adaptive_decay=0.5)),
+])
+def test_flags_are_parameters(argv: list[str], metadata: dict[str, Any], expected: SamplingParams) -> None:
+    """Flags, then the model's own wishes, then llama.cpp's defaults."""
+    assert params_of(*argv, metadata=metadata) == expected
+
+
+@pytest.mark.parametrize(("argv", "message"), [
+    (["--samplers", "top_k;best"], "'best' is unknown; expected some of penalties, dry"),
+    (["--sampling-seq", "kq"], "'q' is unknown; expected letters of e (penalties)"),
+    (["--logit-bias", "15043"], "invalid bias value: '15043'"),
+    (["--top-k", "many"], "invalid int value: 'many'"),
+])
+def test_what_is_no_value_is_wrong_usage(
+    argv: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2 and a message that names the flag."""
+    with pytest.raises(SystemExit) as error:
+        params_of(*argv)
+    assert error.value.code == 2
+    output = capsys.readouterr().err
+    assert argv[0] in output
+    assert message in output
