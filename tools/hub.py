@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from ggpy.errors import PullError
 from ggpy.tools.filelock import exclusive
@@ -212,9 +212,10 @@ def _download(model: HubModel, name: str, commit: str, target: Path, size: int, 
         target.unlink()
     url = hf_hub_url(model.repo, name, revision=commit)
     with target.open("ab") as file:
-        bar: Any = partial(_Bar, report)        # declared to be a class, but any callable will do
-        http_get(url, file, resume_size=file.tell(), headers={**build_hf_headers(), "Accept-Encoding": "identity"},
-                 expected_size=size, displayed_filename=name, tqdm_class=bar)
+        done = file.tell()
+        bar: Any = _Bar(done, report)       # it need not be a tqdm
+        http_get(url, file, resume_size=done, headers={**build_hf_headers(), "Accept-Encoding": "identity"},
+                 expected_size=size, displayed_filename=name, _tqdm_bar=bar)
         file.flush()
         os.fsync(file.fileno())
 
@@ -222,19 +223,13 @@ def _download(model: HubModel, name: str, commit: str, target: Path, size: int, 
 class _Bar:
     """What huggingface_hub wants of a progress bar, told on to ggpy's own."""
 
-    def __init__(self, report: Callable[[int], None], *, initial: int = 0, **_: Any) -> None:
+    def __init__(self, done: int, report: Callable[[int], None]) -> None:
+        self._done = done
         self._report = report
-        self._done = initial
 
     def update(self, n: int) -> None:
         self._done += n
         self._report(self._done)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
 
 def _size_and_sha256(model: HubModel, file: RepoSibling) -> tuple[int, str]:
