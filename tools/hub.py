@@ -26,6 +26,7 @@ DEFAULT_QUANT = "Q4_K_M"
 NO_MODEL = ("mmproj", "imatrix")        # GGUF files that come with a model but are none
 
 _SPEC = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<quant>[\w./-]+))?", re.ASCII)
+_QUANT = re.compile(r"(?<![A-Z0-9])((?:UD-)?(?:I?Q\d|TQ\d|MXFP4|NVFP4|B?F16|F32)\w*)", re.IGNORECASE)
 _PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$", re.IGNORECASE)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -39,6 +40,12 @@ class HubModel:
 
     def __str__(self) -> str:
         return f"{PREFIX}{self.repo}" + (f":{self.quant}" if self.quant else "")
+
+
+def quant_of(name: str) -> str:
+    """The quantisation in a file's name; empty if there is none that ggpy recognises."""
+    found = _QUANT.findall(name.removesuffix(".gguf"))
+    return found[-1] if found else ""
 
 
 def is_hub_name(spec: str) -> bool:
@@ -144,6 +151,21 @@ def find_cached(model: HubModel) -> Path | None:
         except PullError:       # not in this revision, or a part of it is missing
             continue
     return None
+
+
+def cached() -> list[tuple[HubModel, Path]]:
+    """Every model in the cache, by the name that means just this file, and the file (of a split model the first)."""
+    from huggingface_hub import constants
+
+    found: dict[HubModel, Path] = {}
+    for path in sorted(Path(constants.HF_HUB_CACHE).glob("models--*/snapshots/*/**/*.gguf")):
+        folder, _, _, *names = path.relative_to(constants.HF_HUB_CACHE).parts
+        part = _PART.search(path.name)
+        is_model = not any(word in path.name.lower() for word in NO_MODEL)
+        if is_model and path.is_file() and (part is None or int(part[1]) == 1):
+            model = HubModel("/".join(folder.split("--")[1:]), "/".join(names))
+            found[model] = find_cached(model) or path
+    return list(found.items())
 
 
 def _cached_or_raise(model: HubModel, reason: str) -> Path:

@@ -149,9 +149,10 @@ class _PipDownload:
         """Move the wheel of a process that has ended into `parent`; raises PullError when there is none."""
         wheels = list(self.folder.glob("*.whl"))
         if self.process.returncode != 0 or len(wheels) != 1:
-            raise PullError(
-                f"{self.requirement} could not be downloaded; is there a network? pip says:\n{self._last_lines()}"
-            )
+            words = self._last_lines()
+            advice = "make room, or set GGPY_HOME to a folder on a larger disk" if "No space left" in words else (
+                "is there a network?")
+            raise PullError(f"{self.requirement} could not be downloaded; {advice}. pip says:\n{words}")
         target = parent / wheels[0].name
         os.replace(wheels[0], target)
         self._clean_up()

@@ -20,7 +20,7 @@ from ggpy import cli
 from ggpy.errors import PullError
 from ggpy.tools import hub as hub_module
 from ggpy.tools import run
-from ggpy.tools.hub import HubModel, choose, find_cached, parse, pull
+from ggpy.tools.hub import HubModel, choose, find_cached, parse, pull, quant_of
 from ggpy.tools.pull import resolve_model
 from tests.tools.fake_hub import FakeHub, serve
 
@@ -289,6 +289,31 @@ def test_the_hubs_own_variables_hold(hub: FakeHub, tmp_path: Path) -> None:
     path = Path(result.stdout.strip())
     assert path.is_relative_to(tmp_path / "home" / "hub")
     assert path.read_bytes() == Q8
+
+
+def test_list_shows_what_is_in_the_cache(hub: FakeHub, capsys: pytest.CaptureFixture[str]) -> None:
+    """Under the name that means just this file."""
+    hub.files = {"Q8_0/m-Q8_0-00001-of-00002.gguf": b"1", "Q8_0/m-Q8_0-00002-of-00002.gguf": b"2", "m-Q4_K_M.gguf": Q4}
+    paths = [pull(HubModel("user/model", quant)) for quant in ("Q4_K_M", "Q8_0")]
+    capsys.readouterr()
+    assert cli.main(["list", "--paths"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("hf:")]
+    names = ["hf:user/model:Q8_0/m-Q8_0-00001-of-00002.gguf", "hf:user/model:m-Q4_K_M.gguf"]
+    assert [[row[0], row[-3], row[-1]] for row in rows] == [[names[0], "Q8_0", str(paths[1])],
+                                                            [names[1], "Q4_K_M", str(paths[0])]]
+    hub.requests.clear()
+    assert [resolve_model(name) for name in names] == [paths[1], paths[0]]
+    assert hub.requests == []
+
+
+@pytest.mark.parametrize(("name", "quant"), [
+    ("Qwen3-0.6B-Q8_0.gguf", "Q8_0"), ("a.q4_k_m.gguf", "q4_k_m"), ("a-UD-Q4_K_XL.gguf", "UD-Q4_K_XL"),
+    ("a-IQ4_XS.gguf", "IQ4_XS"), ("a-BF16-00001-of-00003.gguf", "BF16"), ("gpt-oss-20b-mxfp4.gguf", "mxfp4"),
+    ("odd.gguf", ""),
+])
+def test_the_quantisation_in_a_name(name: str, quant: str) -> None:
+    """As publishers write it."""
+    assert quant_of(name) == quant
 
 
 def test_show_does_not_download(hub: FakeHub, capsys: pytest.CaptureFixture[str]) -> None:

