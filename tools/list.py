@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ggpy.tools import hub
+from ggpy.tools import hub, hub_names
 from ggpy.tools.catalogue import CATALOGUE
 from ggpy.tools.terminal import print_tables, printable, table
 
@@ -22,10 +22,11 @@ def main(args: argparse.Namespace) -> int:
             entry.name, ", ".join(entry.aliases), f"{entry.size_bytes / 1e6:,.0f} MB", entry.quant,
             "yes" if entry.is_present else "no", path if args.paths else entry.description,
         )
-    for model, file in hub.cached():
+    for model, files in hub.cached():
+        size_bytes = sum(file.stat().st_size for file in files)
         rows.add_row(
-            printable(str(model)), "", f"{file.stat().st_size / 1e6:,.0f} MB", hub.quant_of(file.name), "yes",
-            printable(str(file)) if args.paths else "from Hugging Face",
+            printable(str(model)), "", f"{size_bytes / 1e6:,.0f} MB", hub_names.quant_of(files[0].name), "yes",
+            printable(str(files[0])) if args.paths else "from Hugging Face",
         )
     print_tables(rows)
     return 0

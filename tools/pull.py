@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ggpy import config
 from ggpy.errors import PullError
-from ggpy.tools import hub, wheels
+from ggpy.tools import hub, hub_names, wheels
 from ggpy.tools.catalogue import CATALOGUE, CatalogueEntry, WheelSource, find, unknown_name
 from ggpy.tools.filelock import exclusive
 from ggpy.tools.terminal import Progress
@@ -24,9 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     names = ", ".join(entry.name for entry in CATALOGUE)
     parser.add_argument("models", nargs="*", metavar="NAME",
                         help=f"one or more of: {names}; or hf:user/repo[:QUANT] for a model of Hugging Face")
-    parser.add_argument("-hf", "-hfr", "--hf-repo", dest="hub_models", action="append", type=hub.hub_name, default=[],
-                        metavar="user/repo[:QUANT]", help=f"a model of Hugging Face (QUANT: {hub.DEFAULT_QUANT} if it "
-                        "is there, else the first file); may be repeated")
+    parser.add_argument("-hf", "-hfr", "--hf-repo", dest="hub_models", action="append", type=hub_names.hub_name,
+                        default=[], metavar="user/repo[:QUANT]", help="a model of Hugging Face (QUANT: "
+                        f"{hub_names.DEFAULT_QUANT} if it is there, else the first file); may be repeated")
     parser.add_argument("--offline", action="store_true", help="fetch nothing: only say where the models lie")
     parser.set_defaults(fail=parser.error)
 
@@ -35,9 +35,9 @@ def main(args: argparse.Namespace) -> int:
     names = [*args.models, *args.hub_models]
     if not names:
         args.fail("there is no NAME; `ggpy list` shows the models that have one")
-    models = [hub.parse(name) if hub.is_hub_name(name) else find_or_raise(name) for name in names]
+    models = [hub_names.parse(name) if hub_names.is_hub_name(name) else find_or_raise(name) for name in names]
     for model in models:
-        if isinstance(model, hub.HubModel):
+        if isinstance(model, hub_names.HubModel):
             print(hub.pull(model, offline=args.offline))
         elif args.offline:
             print(present_or_raise(model).path)
@@ -55,8 +55,8 @@ def resolve_model(spec: str, *, offline: bool = False) -> Path:
     path = Path(spec).expanduser()
     if path.is_file():
         return path
-    if hub.is_hub_name(spec):
-        return hub.resolve(hub.parse(spec), offline=offline)
+    if hub_names.is_hub_name(spec):
+        return hub.resolve(hub_names.parse(spec), offline=offline)
     entry = find(spec)
     if entry is not None and offline:
         return present_or_raise(entry).path
@@ -77,8 +77,8 @@ def _near_file(path: Path) -> str | None:
 
 
 def _what_else(spec: str) -> str:
-    if hub.is_repo(spec):
-        return f"a model of Hugging Face is written {hub.hub_name(spec)}"
+    if hub_names.is_repo(spec):
+        return f"a model of Hugging Face is written {hub_names.hub_name(spec)}"
     return "`ggpy list` shows the models that have a name"
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from ggpy.errors import PullError, TemplateError
 from ggpy.gguf import GGUFFile, Metadata
-from ggpy.tools import hub
+from ggpy.tools import hub, hub_names
 from ggpy.tools.forecast import Forecast, forecast
 from ggpy.tools.pull import resolve_model
 from ggpy.tools.terminal import print_tables, printable, table
@@ -169,8 +169,8 @@ def _quant_mix(file: GGUFFile) -> tuple[QuantShare, ...]:
 
 def _local_file(spec: str) -> Path:
     """The file of `spec`; unlike `resolve_model`, describing a model is no reason to download it."""
-    if hub.is_hub_name(spec) and not Path(spec).is_file():
-        path = hub.find_cached(hub.parse(spec))
+    if hub_names.is_hub_name(spec) and not Path(spec).is_file():
+        path = hub.find_cached(hub_names.parse(spec))
         if path is None:
             raise PullError(f"{spec} is not on this machine; run `ggpy pull {spec}` first")
         return path

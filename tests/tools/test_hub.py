@@ -20,7 +20,8 @@ from ggpy import cli
 from ggpy.errors import PullError
 from ggpy.tools import hub as hub_module
 from ggpy.tools import run
-from ggpy.tools.hub import HubModel, choose, find_cached, parse, pull, quant_of
+from ggpy.tools.hub import find_cached, pull
+from ggpy.tools.hub_names import HubModel, choose, parse, quant_of
 from ggpy.tools.pull import resolve_model
 from tests.tools.fake_hub import FakeHub, serve
 
@@ -299,6 +300,7 @@ def test_list_shows_what_is_in_the_cache(hub: FakeHub, capsys: pytest.CaptureFix
     assert cli.main(["list", "--paths"]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("hf:")]
     names = ["hf:user/model:Q8_0/m-Q8_0-00001-of-00002.gguf", "hf:user/model:m-Q4_K_M.gguf"]
+    assert all(row[1:3] == ["0", "MB"] for row in rows)     # of all parts
     assert [[row[0], row[-3], row[-1]] for row in rows] == [[names[0], "Q8_0", str(paths[1])],
                                                             [names[1], "Q4_K_M", str(paths[0])]]
     hub.requests.clear()
