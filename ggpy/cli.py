@@ -11,6 +11,7 @@ import importlib
 import io
 import logging
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -62,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser.print_help(sys.stderr)
             return USAGE
         module = _load(name, subparsers[name])
-        args = subparsers[name].parse_intermixed_args(argv[start + 1 :])        # flags may stand between arguments
+        args = subparsers[name].parse_intermixed_args(_with_hyphens(argv[start + 1 :]))     # flags may stand anywhere
         verbose = args.verbose
         _start_logging(verbose)
         code: int = module.main(args)
@@ -122,6 +123,11 @@ def _load(name: str, parser: argparse.ArgumentParser) -> ModuleType:
         raise GgpyError(message) from error
     module.add_arguments(parser)
     return module
+
+
+def _with_hyphens(argv: Sequence[str]) -> list[str]:
+    """`argv` with --long_flags as --long-flags, which is what llama.cpp takes them for."""
+    return [re.sub("^--[^=]*", lambda flag: flag[0].replace("_", "-"), word) for word in argv]
 
 
 def _unknown_command(name: str) -> str:

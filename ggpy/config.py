@@ -14,11 +14,13 @@ from ggpy.errors import ConfigError
 VARIABLES = {
     "GGPY_HOME": "folder of models, compiled kernels and state (default: the user's cache folder)",
     "GGPY_CPU": "the instructions that kernels may use, such as avx2 (default: the best this machine has)",
+    "NO_COLOR": "anything: answers on a terminal are plain text",
+    "LLAMA_ARG_*": "defaults of flags, as llama.cpp has them: LLAMA_ARG_CTX_SIZE, LLAMA_ARG_THREADS, ...",
     "GGPY_REQUIRE_MODELS": "1: a test whose model is absent fails; 0 (default): it is skipped",
 }
 
-_TRUE = frozenset({"1", "true", "yes", "on"})
-_FALSE = frozenset({"0", "false", "no", "off"})
+_TRUE = frozenset({"1", "true", "yes", "on", "enabled"})
+_FALSE = frozenset({"0", "false", "no", "off", "disabled"})
 
 
 def home() -> Path:
@@ -63,11 +65,36 @@ def require_models() -> bool:
     return flag("GGPY_REQUIRE_MODELS", default=False)
 
 
+def no_color() -> bool:
+    """Whether the user wants no colours, as https://no-color.org has it."""
+    return _variable("NO_COLOR") is not None
+
+
+def is_dumb_terminal() -> bool:
+    """Whether the terminal can do nothing but show text."""
+    return os.environ.get("TERM", "").lower() in ("dumb", "unknown")
+
+
+def llama_arg(name: str) -> str | None:
+    """The value of LLAMA_ARG_`name`, llama.cpp's variable for a flag; None when unset or empty."""
+    return os.environ.get(f"LLAMA_ARG_{name}", "").strip() or None
+
+
+def llama_flag(name: str) -> bool | None:
+    """The yes or no in LLAMA_ARG_`name`, None when unset; LLAMA_ARG_NO_`name` is a no whatever its value."""
+    if f"LLAMA_ARG_NO_{name}" in os.environ:
+        return False
+    value = llama_arg(name)
+    return None if value is None else _truth(f"LLAMA_ARG_{name}", value)
+
+
 def flag(name: str, *, default: bool) -> bool:
     """The yes or no in variable `name`, `default` when it is unset; raises ConfigError for anything else."""
     value = _variable(name)
-    if value is None:
-        return default
+    return default if value is None else _truth(name, value)
+
+
+def _truth(name: str, value: str) -> bool:
     if value.lower() in _TRUE:
         return True
     if value.lower() in _FALSE:

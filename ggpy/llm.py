@@ -224,6 +224,8 @@ class LLM:
         inbox = self._inboxes[request.id]
         while not inbox:
             with self._engine() as core:
+                if request.finish_reason == "cancelled":        # closed meanwhile, as by a signal handler
+                    return Event(request.id, (), "", "cancelled")
                 for event in core.step() if not inbox else ():
                     self._inboxes[event.request_id].append(event)
         return inbox.popleft()

@@ -150,6 +150,27 @@ def test_messages_are_answered_in_the_chat_template(load: Callable[..., LLM]) ->
     assert "".join(llm.stream_chat(HELLO, GREEDY)) == llm.chat(HELLO, GREEDY).text
 
 
+def test_a_stream_may_be_closed_while_it_waits(
+    load: Callable[..., LLM], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a handler of Ctrl-C does in the middle of a long prompt: the step ends, and with it the stream."""
+    llm = load(n_ctx=64, max_batch_tokens=4)
+    stream = llm.stream([1] * 30, GREEDY)
+    forward = ReferenceBackend.forward
+    n_steps = 0
+
+    def closing(self: ReferenceBackend, sequences: Any) -> Any:
+        nonlocal n_steps
+        n_steps += 1
+        stream.close()
+        return forward(self, sequences)
+
+    monkeypatch.setattr(ReferenceBackend, "forward", closing)
+    assert list(stream) == []
+    assert n_steps == 1
+    assert stream.completion.finish_reason == "cancelled"
+
+
 def test_a_closed_stream_generates_no_more(load: Callable[..., LLM]) -> None:
     """Its pages are free for the next request, its completion says that it was cancelled."""
     llm = load(n_ctx=64)

@@ -14,9 +14,9 @@ from ggpy.llm import LLM
 from ggpy.tools.pull import resolve_model
 
 
-def load(spec: str, **options: Any) -> LLM:
+def load(spec: str, *, offline: bool = False, **options: Any) -> LLM:
     """The model that `spec` names, with progress on stderr: of the pull if it is absent, then of its kernels."""
-    path = resolve_model(spec)
+    path = resolve_model(spec, offline=offline)
     with KernelProgress(f"loading {spec}") as progress:
         return LLM(path, progress=progress.update, **options)
 

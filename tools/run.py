@@ -1,4 +1,4 @@
-"""`ggpy run`: answer one prompt, or chat line by line."""
+"""`ggpy run`: answer one prompt, or chat."""
 
 from __future__ import annotations
 
@@ -8,17 +8,24 @@ import os
 import stat
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ggpy.tools.flags import add_model_flags, add_sampling_flags, model_options, sampling_params, unescape
+from ggpy.tools import environment
+from ggpy.tools.flags import add_model_flags, add_sampling_flags, model_options, unescape
 
 if TYPE_CHECKING:
-    from ggpy.engine.config import SamplingParams
-    from ggpy.llm import LLM, CompletionStream
+    from ggpy.llm import LLM
+    from ggpy.text import ChatTemplate
 
-# what a model may not send to a terminal, where it could move the cursor or worse
-CONTROLS = dict.fromkeys([*(i for i in range(32) if chr(i) not in "\n\t"), *range(127, 160)], "\ufffd")
-HELP = "Ctrl-C stops an answer, /clear forgets the conversation, Ctrl-D or /bye ends it"
+# flags of llama.cpp for what ggpy does anyway (False), or not at all (True); and how many values they take
+ACCEPTED: dict[tuple[str, ...], tuple[bool, Any]] = {
+    ("--jinja",): (False, 0), ("--no-jinja",): (True, 0), ("-e", "--escape"): (False, 0),
+    ("-mli", "--multiline-input"): (False, 0), ("--no-display-prompt",): (False, 0), ("--no-warmup",): (False, 0),
+    ("--warmup",): (True, 0), ("--perf",): (False, 0), ("--no-perf",): (False, 0), ("--mmap",): (False, 0),
+    ("--no-mmap",): (True, 0), ("--mlock",): (True, 0), ("-lm", "--load-mode"): (True, 1),
+    ("-fa", "--flash-attn"): (False, "?"), ("-ngl", "--gpu-layers", "--n-gpu-layers"): (True, 1),
+    ("-tb", "--threads-batch"): (True, 1), ("--keep",): (True, 1),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,28 +36,66 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-m", "--model", dest="model_flag", metavar="MODEL", help="the model, as llama.cpp names it")
     parser.add_argument("-hf", "-hfr", "--hf-repo", dest="model_flag", type="hf:{}".format, metavar="user/repo[:QUANT]",
                         help="a model of Hugging Face; the same as hf:user/repo[:QUANT] for MODEL")
-    parser.add_argument("-p", "--prompt", metavar="TEXT", help="the prompt; \\n and the like are escapes")
-    parser.add_argument("-f", "--file", metavar="FILE", help="a file with the prompt")
-    parser.add_argument("--no-escape", dest="escape", action="store_false", help="take -p and -sys literally")
-    parser.add_argument("-sys", "--system-prompt", metavar="TEXT", help="instructions in front of a conversation")
-    parser.add_argument("--raw", "-no-cnv", "--no-conversation", dest="raw", action="store_true",
-                        help="continue the prompt as it stands, without the model's chat template")
-    parser.add_argument("--no-stream", dest="stream", action="store_false", help="print an answer when it is complete")
-    parser.add_argument("--no-show-timings", dest="show_timings", action="store_false",
-                        help="no line about speed on stderr")
+    parser.add_argument("--offline", action="store_true", help="use only models that are here")
+    _add_prompt_flags(parser.add_argument_group("prompt"))
+    _add_output_flags(parser.add_argument_group("output"))
     add_model_flags(parser)
     add_sampling_flags(parser)
+    for flags, (has_no_effect, nargs) in ACCEPTED.items():
+        parser.add_argument(*flags, action=_Accepted, nargs=nargs, const=has_no_effect, help=argparse.SUPPRESS)
+    environment.apply(parser)
     parser.set_defaults(fail=parser.error)
 
 
+def _add_prompt_flags(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("-p", "--prompt", metavar="TEXT", help="the prompt; \\n and the like are escapes")
+    group.add_argument("-f", "--file", metavar="FILE", help="a file with the prompt")
+    group.add_argument("-sys", "--system-prompt", metavar="TEXT", help="instructions in front of a conversation")
+    group.add_argument("-sysf", "--system-prompt-file", metavar="FILE", help="a file with them")
+    group.add_argument("--no-escape", dest="escape", action="store_false", help="take -p and -sys literally")
+    group.add_argument("-cnv", "--conversation", dest="conversation", action="store_true", default=None,
+                       help="go on after PROMPT; each line of a pipe is a message of its own")
+    group.add_argument("-i", "--interactive", "-if", "--interactive-first", dest="conversation", action="store_true",
+                       help="the same")
+    group.add_argument("--raw", "-no-cnv", "--no-conversation", dest="raw", action="store_true",
+                       help="continue the prompt as it stands, without the model's chat template")
+    group.add_argument("-st", "--single-turn", action="store_true", help="leave after one answer")
+    group.add_argument("--chat-template", metavar="JINJA", help="chat template instead of the model's; or chatml")
+    group.add_argument("--chat-template-file", metavar="FILE", help="a file with a chat template")
+
+
+def _add_output_flags(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--json", action="store_true", help="print each answer as a JSON object on a line of its own: "
+                       "text, tokens, finish_reason, n_prompt, n_cached, n_generated, timings")
+    group.add_argument("--no-stream", dest="stream", action="store_false", help="print an answer when it is complete")
+    group.add_argument("-co", "--color", nargs="?", const="on", default="auto", choices=("on", "off", "auto"),
+                       help="Markdown, colours and line editing on a terminal; on: also where NO_COLOR is set")
+    group.add_argument("--simple-io", action="store_true", help="plain text and plain lines on a terminal, too")
+    group.add_argument("--display-prompt", action="store_true", help="with --raw, print the prompt before the answer")
+    group.add_argument("--verbose-prompt", action="store_true", help="list the tokens of each prompt on stderr")
+    group.add_argument("--show-timings", action=argparse.BooleanOptionalAction, default=True,
+                       help="a line about speed on stderr")
+
+
+class _Accepted(argparse.Action):
+    """A flag that changes nothing; says so where a user would expect that it does."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any,
+                 option_string: str | None = None) -> None:
+        if self.const:
+            print(f"ggpy: {option_string} has no effect", file=sys.stderr)
+
+
 def main(args: argparse.Namespace) -> int:
+    from ggpy.tools.chat_session import Session
     from ggpy.tools.loading import load
 
     spec, prompt = read_arguments(args)
-    with load(spec, **model_options(args)) as llm:
-        session = Session(llm, args, sampling_params(args, llm.metadata))
-        if prompt is None:
-            session.converse(spec)
+    system = read_text(args, args.system_prompt, args.system_prompt_file) or ""
+    with load(spec, offline=args.offline, **model_options(args)) as llm:
+        session = Session(llm, args, spec, choose_template(llm, args), system)
+        if prompt is None or (args.conversation and not args.single_turn):
+            session.converse(prompt)
         else:
             session.answer(prompt)
     return 0
@@ -59,22 +104,28 @@ def main(args: argparse.Namespace) -> int:
 def read_arguments(args: argparse.Namespace) -> tuple[str, str | None]:
     """The model and the prompt, None for a conversation. Ends the process with 2 where they are missing or doubled."""
     words = [word for word in (args.model, *args.words) if word is not None]
-    if args.model_flag is None and not words:
+    spec: str = args.model_flag or (words.pop(0) if words else environment.model() or "")
+    if not spec:
         args.fail("there is no MODEL; `ggpy list` shows those that have a name")
-    spec: str = args.model_flag or words.pop(0)
-    given = [text for text in (
-        " ".join(words) or None,
-        unescape(args.prompt) if args.prompt is not None and args.escape else args.prompt,
-        None if args.file is None else Path(args.file).read_text(encoding="utf-8").removesuffix("\n"),
-    ) if text is not None]
+    given = [text for text in (" ".join(words) or None, read_text(args, args.prompt, None),
+                               read_text(args, None, args.file)) if text is not None]
     if len(given) > 1:
         args.fail("there is more than one prompt; give PROMPT, -p or -f")
+    if args.conversation and not args.single_turn:
+        return spec, given[0] if given else None
     piped = read_pipe()
     if piped:
         given.append(piped)
     if not given and not sys.stdin.isatty():
         args.fail("there is no prompt: PROMPT is missing and stdin is empty")
     return spec, "\n\n".join(given) if given else None
+
+
+def read_text(args: argparse.Namespace, text: str | None, file: str | None) -> str | None:
+    """A text from the command line, its escapes read, or from a file; None if there is neither."""
+    if text is not None:
+        return unescape(text) if args.escape else text
+    return None if file is None else Path(file).read_text(encoding="utf-8").removesuffix("\n")
 
 
 def read_pipe() -> str:
@@ -87,83 +138,21 @@ def read_pipe() -> str:
     return sys.stdin.buffer.read().decode("utf-8", "replace").removesuffix("\n")
 
 
-class Session:
-    """A model and what was said to it so far."""
+def choose_template(llm: LLM, args: argparse.Namespace) -> ChatTemplate | None:
+    """How messages are written; None: prompts are continued as they stand. Raises TemplateError, ConfigError."""
+    from ggpy.errors import ConfigError
+    from ggpy.text import ChatTemplate
+    from ggpy.text.chat import CHATML
 
-    def __init__(self, llm: LLM, args: argparse.Namespace, params: SamplingParams) -> None:
-        self.llm = llm
-        self.params = params
-        self.raw = args.raw or not llm.has_chat_template
-        self.streams = args.stream
-        self.shows_timings = args.show_timings
-        system = unescape(args.system_prompt) if args.system_prompt and args.escape else args.system_prompt
-        self.messages = [{"role": "system", "content": system}] if system else []
-        self._n_system = len(self.messages)
-
-    def answer(self, prompt: str) -> None:
-        """Print the answer to `prompt`; a conversation remembers both."""
-        messages = [*self.messages, {"role": "user", "content": prompt}]
-        stream = self.llm.stream(prompt, self.params) if self.raw else self.llm.stream_chat(messages, self.params)
-        try:
-            self._print(stream)
-        finally:
-            stream.close()
-            self.messages = [*messages, {"role": "assistant", "content": stream.completion.text}]
-        if self.shows_timings:
-            print_timings(stream)
-
-    def _print(self, stream: CompletionStream) -> None:
-        is_terminal = sys.stdout.isatty()
-        for piece in stream if self.streams else [stream.finish().text]:
-            sys.stdout.write(piece.translate(CONTROLS) if is_terminal else piece)
-            sys.stdout.flush()
-        sys.stdout.write("\n")
-        sys.stdout.flush()
-
-    def converse(self, name: str) -> None:
-        """Read lines from the terminal and answer them until /bye or the end of input."""
-        enable_line_editing()
-        print(f"{name}: {self.llm.n_ctx:,} tokens of context. {HELP}", file=sys.stderr)
-        while True:
-            try:
-                line = input(">>> ").strip()
-            except KeyboardInterrupt:
-                print(f"\n{HELP}", file=sys.stderr)
-                continue
-            except EOFError:
-                print()
-                return
-            if line in ("/bye", "/exit"):
-                return
-            if line == "/clear":
-                del self.messages[self._n_system:]
-            elif line in ("/help", "/?"):
-                print(HELP, file=sys.stderr)
-            elif line:
-                self._answer_line(line)
-
-    def _answer_line(self, line: str) -> None:
-        from ggpy.errors import PromptTooLongError
-
-        try:
-            self.answer(line)
-        except KeyboardInterrupt:
-            print()
-        except PromptTooLongError as error:
-            print(f"{error}; /clear forgets the conversation", file=sys.stderr)
-
-
-def print_timings(stream: CompletionStream) -> None:
-    completion = stream.completion
-    t = completion.timings
-    ending = "" if completion.finish_reason == "stop" else f", ended by {completion.finish_reason}"
-    print(f"[prompt {t.n_prompt:,} tokens, {t.prompt_tokens_per_s:,.1f}/s; answer {t.n_generated:,} tokens, "
-          f"{t.tokens_per_s:,.1f}/s{ending}]", file=sys.stderr, flush=True)
-
-
-def enable_line_editing() -> None:
-    """Arrow keys and history in `input`, where Python has readline."""
-    try:
-        import readline  # noqa: F401
-    except ImportError:
-        return
+    source = args.chat_template
+    if source is None and args.chat_template_file is not None:
+        source = Path(args.chat_template_file).read_text(encoding="utf-8")
+    elif source == "chatml":
+        source = CHATML
+    elif source is not None and "{" not in source:
+        raise ConfigError(f"--chat-template {source}: expected chatml or a Jinja template; --chat-template-file reads "
+                          "one from a file")
+    if args.raw or (source is None and not llm.has_chat_template and not args.conversation):
+        return None
+    metadata = llm.metadata if source is None else {"tokenizer.chat_template": source}
+    return ChatTemplate.from_metadata(metadata, llm.tokenizer)

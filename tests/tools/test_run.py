@@ -1,78 +1,40 @@
 """`ggpy run`, with an LLM that echoes."""
 
 import argparse
+import contextlib
 import io
+import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
-from ggpy import Completion, SamplingParams, Timings, cli
-from ggpy.errors import ConfigError, PromptTooLongError
-from ggpy.tools import catalogue, flags, loading
-
-
-class EchoStream:
-    """Answers with the words of a text, one by one; "^C" among them is the user's interrupt."""
-
-    def __init__(self, text: str) -> None:
-        self.pieces = [word + " " for word in text.split()]
-        self.said = ""
-        self.is_closed = False
-
-    def __iter__(self) -> Iterator[str]:
-        for piece in self.pieces:
-            if piece == "^C ":
-                raise KeyboardInterrupt
-            self.said += piece
-            yield piece
-
-    def finish(self) -> Completion:
-        list(self)
-        return self.completion
-
-    def close(self) -> None:
-        self.is_closed = True
-
-    @property
-    def completion(self) -> Completion:
-        return Completion(self.said, [1, 2, 3], "length", 5, 0, Timings(5, 3, prompt_s=0.5, generation_s=0.25))
-
-
-class EchoLLM:
-    """Says what it was asked; remembers how it was loaded and asked."""
-
-    n_ctx = 4096
-
-    def __init__(self, spec: str, metadata: dict[str, Any], options: dict[str, Any]) -> None:
-        self.spec, self.metadata, self.options = spec, metadata, options
-        self.asked: list[str | list[dict[str, str]]] = []
-        self.params: list[SamplingParams] = []
-
-    has_chat_template = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def stream(self, prompt: str, params: SamplingParams) -> EchoStream:
-        if prompt == "too long":
-            raise PromptTooLongError("the prompt has 9,000 tokens but the context holds 4,096")
-        self.asked.append(prompt)
-        self.params.append(params)
-        return EchoStream(prompt)
-
-    def stream_chat(self, messages: Sequence[dict[str, str]], params: SamplingParams) -> EchoStream:
-        stream = self.stream(messages[-1]["content"], params)
-        self.asked[-1] = list(messages)
-        return stream
-
+from ggpy import SamplingParams, cli
+from ggpy.errors import ConfigError
+from ggpy.text.chat import CHATML
+from ggpy.tools import catalogue, chat_session, environment, flags, loading
+from ggpy.tools import run as run_tool
+from tests.tools.echo_llm import EchoLLM
 
 Run = Callable[..., EchoLLM]
+
+
+class TypedLines:
+    """A terminal's stdin where lines are typed, "^C" for an interrupt."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self.lines = iter(lines)
+
+    def isatty(self) -> bool:
+        return True
+
+    def readline(self) -> str:
+        line = next(self.lines, None)
+        if line == "^C":
+            raise KeyboardInterrupt
+        return "" if line is None else line + "\n"
 
 
 @pytest.fixture
@@ -83,24 +45,14 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
         loaded: list[EchoLLM] = []
 
         def load(spec: str, **options: Any) -> EchoLLM:
-            loaded.append(EchoLLM(spec, metadata or {}, options))
-            monkeypatch.setattr(loaded[0], "has_chat_template", template)
+            known = {"tokenizer.chat_template": CHATML} if template else {}
+            loaded.append(EchoLLM(spec, known | (metadata or {}), options))
             return loaded[-1]
 
-        typed = iter(lines or ())
-
-        def type_line(prompt: str) -> str:
-            line = next(typed, None)
-            if line is None:
-                raise EOFError
-            if line == "^C":
-                raise KeyboardInterrupt
-            return line
-
         monkeypatch.setattr(loading, "load", load)
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
-        monkeypatch.setattr(sys.stdin, "isatty", lambda: lines is not None, raising=False)
-        monkeypatch.setattr("builtins.input", type_line)
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())) if lines is None
+                            else TypedLines(lines))
+        monkeypatch.setattr(chat_session, "hidden_keys", contextlib.nullcontext)
         assert cli.main(["run", *argv]) == code
         return loaded[0]
 
@@ -114,7 +66,7 @@ def test_a_prompt_is_answered_once(run: Run, capsys: pytest.CaptureFixture[str])
     assert llm.asked == [[{"role": "user", "content": "Why is the sky blue?"}]]
     output = capsys.readouterr()
     assert output.out == "Why is the sky blue? \n"
-    assert output.err == "[prompt 5 tokens, 10.0/s; answer 3 tokens, 8.0/s, ended by length]\n"
+    assert output.err == "[prompt 39 tokens, 78.0/s; answer 22 tokens, 84.0/s]\n"
 
 
 @pytest.mark.parametrize(("argv", "stdin", "prompt"), [
@@ -192,11 +144,14 @@ def test_ctrl_c_in_a_single_answer_ends_the_command(run: Run) -> None:
 
 
 def test_a_conversation_survives_a_prompt_that_is_too_long(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    """It says so and goes on; a single prompt fails."""
-    llm = run("m", "--raw", lines=["too long", "short"])
-    assert llm.asked == ["short"]
-    assert "9,000 tokens but the context holds 4,096; /clear forgets" in capsys.readouterr().err
-    run("m", "too long", code=1)
+    """It names both sizes and the ways out, and goes on; a single prompt fails."""
+    llm = run("m", "-c", "80", "--no-show-timings", lines=["short", "x" * 99, "/clear", "y" * 99, "/set n 1", "z"])
+    assert [messages[-1]["content"] for messages in llm.asked if isinstance(messages, list)] == ["short", "z"]
+    errors = capsys.readouterr().err
+    assert ("the context is full: 150 tokens, but it holds 80, the answer included. /undo takes back the last "
+            "exchange, /clear forgets all, `-c 300` at the start makes it larger") in errors
+    assert "it holds 80, the answer included. shorten the message, or `-c 236` at the start" in errors
+    run("m", "x" * 99, "-c", "80", code=1)
 
 
 def test_a_terminal_gets_no_control_characters(
@@ -206,8 +161,10 @@ def test_a_terminal_gets_no_control_characters(
     run("m", "\x1b[2Jx")
     assert capsys.readouterr().out == "\x1b[2Jx \n"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    run("m", "\x1b[2Jx")
+    run("m", "\x1b[2Jx", "--simple-io")
     assert capsys.readouterr().out == "\ufffd[2Jx \n"
+    run("m", "\x1b[2Jx")
+    assert "\ufffd[2Jx" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("argv", "metadata", "expected"), [
@@ -228,8 +185,8 @@ def test_sampling_flags(run: Run, argv: list[str], metadata: dict[str, Any], exp
 
 def test_model_flags(run: Run) -> None:
     """llama.cpp's 0 and -1 are translated to None; the smaller batch size counts."""
-    default = {"n_ctx": None, "n_threads": None, "max_batch_tokens": 512, "repack": "auto", "compute": "int8",
-               "kv_type": "f16"}
+    default = {"offline": False, "n_ctx": None, "n_threads": None, "max_batch_tokens": 512, "repack": "auto",
+               "compute": "int8", "kv_type": "f16"}
     assert run("m", "x").options == default
     options = run("m", "x", "-c", "99", "-t", "3", "-b", "64", "--repack", "off", "-ctk", "f32").options
     assert options == default | {
@@ -290,3 +247,96 @@ def test_warm_takes_all_pulled_models_where_none_is_named(
         file.truncate(entry.size_bytes)     # told by its size
     assert cli.main(["warm"]) == 0
     assert warmed == [f"load {entry.name} int8", f"close {entry.name}"]
+
+
+def test_json_is_an_object_for_each_answer(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """On a line of its own; a pipe with -cnv holds a message in each line."""
+    run("m", "--json", "-cnv", stdin="one\n/undo\ntwo \\\nthree\n")
+    output = capsys.readouterr()
+    first, second = map(json.loads, output.out.splitlines())
+    assert (first["text"], second["text"]) == ("one ", "two \nthree")
+    assert first == {
+        "text": "one ", "tokens": [*b"one ", 257], "finish_reason": "stop", "n_prompt": 22, "n_cached": 0,
+        "n_generated": 5, "timings": {"prompt_s": 0.5, "generation_s": 0.25, "prompt_tokens_per_s": 44.0,
+                                      "tokens_per_s": 16.0}}
+    assert second["n_cached"] == 6      # what both begin with
+    assert output.err == "took back: one\n"
+
+
+def test_a_single_turn_leaves_after_its_answer(run: Run) -> None:
+    """Commands are no turn."""
+    assert run("m", "-st", lines=["/help", "one", "two"]).asked == [[{"role": "user", "content": "one"}]]
+
+
+def test_a_conversation_may_begin_with_the_prompt(run: Run) -> None:
+    """With -cnv, as in llama.cpp."""
+    llm = run("m", "-cnv", "-p", "one", lines=["two"])
+    assert llm.asked[-1] == [{"role": "user", "content": "one"}, {"role": "assistant", "content": "one "},
+                             {"role": "user", "content": "two"}]
+
+
+def test_other_chat_templates(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By their source or from a file; a name is refused but for chatml."""
+    (tmp_path / "t").write_text("F:{{ messages[0].content }}", encoding="utf-8")
+    assert run("m", "x", "--chat-template", "T:{{ messages[0].content }}").asked == ["T:x"]
+    assert run("m", "x", "--chat-template-file", str(tmp_path / "t"), template=False).asked == ["F:x"]
+    assert run("m", "x", "--chat-template", "chatml", template=False).asked == [[{"role": "user", "content": "x"}]]
+    run("m", "x", "--chat-template", "zephyr", code=1)
+    assert "--chat-template zephyr: expected chatml or a Jinja template" in capsys.readouterr().err
+
+
+def test_prompts_can_be_shown(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """Their tokens on stderr, or, raw, their text in front of the answer."""
+    run("m", "ab!", "--raw", "--verbose-prompt", "--display-prompt", "--no-show-timings")
+    assert capsys.readouterr() == ("ab!ab! \n", "   258 -> 'ab'\n    33 -> '!'\n")
+
+
+def test_system_prompts_may_lie_in_a_file(run: Run, tmp_path: Path) -> None:
+    """Taken literally."""
+    (tmp_path / "s").write_text("Be\\nbrief\n", encoding="utf-8")
+    assert run("m", "x", "-sysf", str(tmp_path / "s")).asked[0][0] == {"role": "system", "content": "Be\\nbrief"}
+
+
+def test_flags_for_what_ggpy_does_anyway(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """Scripts for llama.cpp run; what a user could miss is said."""
+    run("m", "x", "--jinja", "-mli", "-fa", "on", "-ngl", "99", "--no-display-prompt", "--no-show-timings")
+    assert capsys.readouterr().err == "ggpy: -ngl has no effect\n"
+
+
+def test_underscores_in_flags_are_hyphens(run: Run) -> None:
+    """As in llama.cpp; values keep theirs."""
+    llm = run("m", "x_y", "--ctx_size", "99", "--top_k=7")
+    assert (llm.n_ctx, llm.params[0].top_k, llm.asked) == (99, 7, [[{"role": "user", "content": "x_y"}]])
+
+
+def test_variables_are_defaults(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flags come before them, the model's wishes behind."""
+    for name, value in {"CTX_SIZE": "64", "TOP_K": "3", "TEMPERATURE": "0.5", "OFFLINE": "on", "MODEL": "other",
+                        "NO_SHOW_TIMINGS": ""}.items():
+        monkeypatch.setenv(f"LLAMA_ARG_{name}", value)
+    llm = run("m", "x", "--top-k", "4", metadata={"general.sampling.temp": 0.25})
+    assert (llm.spec, llm.n_ctx, llm.options["offline"]) == ("m", 64, True)
+    assert llm.params == [SamplingParams(top_k=4, temperature=0.5)]
+    assert run("-p", "x").spec == "other"
+
+
+@pytest.mark.parametrize(("name", "value", "message"), [
+    ("THREADS", "many", "LLAMA_ARG_THREADS=many: invalid literal"),
+    ("CACHE_TYPE_K", "q3", "LLAMA_ARG_CACHE_TYPE_K=q3: expected one of f16, f32"),
+])
+def test_variables_that_cannot_work_are_wrong_usage(
+    run: Run, name: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Named in the message."""
+    monkeypatch.setenv(f"LLAMA_ARG_{name}", value)
+    with pytest.raises(SystemExit) as stop:
+        run("m", "x")
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_every_variable_has_a_flag() -> None:
+    """A renamed flag must not lose its variable."""
+    parser = argparse.ArgumentParser()
+    run_tool.add_arguments(parser)
+    assert set(environment.VARIABLES) <= set(vars(parser.parse_args([])))

@@ -1,0 +1,145 @@
+"""An LLM that says what it was asked; run as a program, `ggpy` with it on the terminal at hand."""
+
+import itertools
+import re
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from ggpy import Completion, SamplingParams, Timings, cli
+from ggpy.engine.request import FinishReason
+from ggpy.errors import PromptTooLongError
+from ggpy.text.chat import CHATML
+
+IM_START, IM_END = 256, 257
+SPECIAL = {"<|im_start|>": IM_START, "<|im_end|>": IM_END}
+
+
+class ByteTokenizer:
+    """A token for each byte, and ChatML's two; "ab" has a token of its own, too."""
+
+    eog_ids = frozenset({IM_END})
+    bos_id = unk_id = pad_id = None
+    eos_id = IM_END
+    add_bos = False
+    merged = 258
+
+    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
+        ids: list[int] = []
+        for piece in re.split(r"(<\|im_start\|>|<\|im_end\|>|ab)", text):
+            if piece == "ab":
+                ids.append(self.merged)
+            elif parse_special and piece in SPECIAL:
+                ids.append(SPECIAL[piece])
+            else:
+                ids += piece.encode()
+        return ids
+
+    def token_bytes(self, token_id: int, special: bool = True) -> bytes:
+        if token_id in SPECIAL.values():
+            return {i: text for text, i in SPECIAL.items()}[token_id].encode() if special else b""
+        return b"ab" if token_id == self.merged else bytes([token_id])
+
+
+class EchoStream:
+    """Answers with the words of a text, one by one.
+
+    "^C" among them is the user's interrupt; at "wait" it waits until it is closed.
+    """
+
+    def __init__(self, text: str, n_prompt: int, n_cached: int) -> None:
+        self.pieces = [text] if "\n" in text else [word + " " for word in text.split()]
+        self.said = ""
+        self.n_prompt, self.n_cached = n_prompt, n_cached
+        self.closed = threading.Event()
+        self.finish_reason: FinishReason = "cancelled"
+
+    def __iter__(self) -> Iterator[str]:
+        for piece in self.pieces:
+            if piece == "^C ":
+                signal.raise_signal(signal.SIGINT)
+            elif piece == "wait ":
+                while not self.closed.wait(60):
+                    pass
+            if self.closed.is_set():
+                return
+            self.said += piece
+            yield piece
+        self.finish_reason = "stop"
+
+    def finish(self) -> Completion:
+        list(self)
+        return self.completion
+
+    def close(self) -> None:
+        self.closed.set()
+
+    @property
+    def completion(self) -> Completion:
+        tokens = [*self.said.encode(), *([IM_END] if self.finish_reason == "stop" else [])]
+        timings = Timings(self.n_prompt, len(tokens), prompt_s=0.5, generation_s=0.25)
+        return Completion(self.said, tokens, self.finish_reason, self.n_prompt, self.n_cached, timings)
+
+
+class EchoLLM:
+    """Says what it was asked; remembers how it was loaded and asked."""
+
+    path = Path("echo.gguf")
+
+    def __init__(self, spec: str, metadata: dict[str, Any], options: dict[str, Any]) -> None:
+        self.spec, self.metadata, self.options = spec, metadata, options
+        self.n_ctx = options.get("n_ctx") or 4096
+        self.tokenizer = ByteTokenizer()
+        self.asked: list[str | list[dict[str, str]]] = []
+        self.prompts: list[list[int]] = []
+        self.params: list[SamplingParams] = []
+
+    @property
+    def has_chat_template(self) -> bool:
+        return "tokenizer.chat_template" in self.metadata
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
+        return self.tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
+
+    def detokenize(self, ids: Sequence[int]) -> str:
+        return b"".join(map(self.tokenizer.token_bytes, ids)).decode()
+
+    def stream(self, prompt: Sequence[int], params: SamplingParams) -> EchoStream:
+        if len(prompt) >= self.n_ctx:
+            raise PromptTooLongError(f"the prompt has {len(prompt):,} tokens but the context holds {self.n_ctx:,}")
+        text = self.detokenize(prompt)
+        messages = [{"role": role, "content": content}
+                    for role, content in re.findall(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>", text, re.DOTALL)]
+        self.asked.append(messages or text)
+        self.params.append(params)
+        known = self.prompts[-1] if self.prompts else []
+        pairs = zip(known, prompt, strict=False)
+        n_cached = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+        self.prompts.append(list(prompt))
+        return EchoStream(messages[-1]["content"] if messages else text, len(prompt), n_cached)
+
+
+def main(argv: list[str]) -> int:
+    """`ggpy run` with an EchoLLM, on the terminal that is stdin."""
+    import fcntl
+    import termios
+
+    from ggpy.tools import loading
+
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)        # its Ctrl-C interrupts this process
+    loading.load = lambda spec, offline=False, **options: EchoLLM(     # type: ignore[assignment]
+        spec, {"tokenizer.chat_template": CHATML}, options)
+    return cli.main(["run", *argv])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,136 @@
+"""A conversation with a model: its messages, and the tokens that the model reads for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ggpy.errors import GgpyError
+from ggpy.text import ChatTemplate, StreamDecoder
+
+if TYPE_CHECKING:
+    from ggpy.engine.config import SamplingParams
+    from ggpy.llm import LLM, Completion, CompletionStream
+
+Message = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A rendered prompt with its answer behind it, and the tokens that the model has read and said for this text."""
+
+    text: str
+    tokens: list[int]
+
+
+class Conversation:
+    """Messages that grow by a question and its answer at a time.
+
+    A prompt repeats all that was said. What the model said is repeated as its own tokens, which encoding its text again
+    need not give, so that the engine finds the keys and values of the whole history in its cache. `template` None sends
+    every prompt as it stands, without what was said before.
+    """
+
+    def __init__(self, llm: LLM, params: SamplingParams, template: ChatTemplate | None, system: str = "") -> None:
+        self.llm = llm
+        self.params = params
+        self.template = template
+        self.system = system
+        self.messages: list[Message] = []       # from the user and from the model, in turn
+        self.last: Completion | None = None
+        self.n_used = 0                         # tokens of the context that the conversation takes
+        self._reads: list[Read] = []            # each turn's, the oldest first
+        self._question = ""
+        self._prompt = Read("", [])
+        self._stream: CompletionStream | None = None
+        self._stopped = False
+
+    def ask(self, question: str) -> CompletionStream:
+        """Start the answer; `end` must follow.
+
+        Raises PromptTooLongError or TemplateError; the conversation is then what it was.
+        """
+        self._stopped = False
+        self._question = question
+        self._prompt = self.encode([*self.messages, {"role": "user", "content": question}])
+        self._stream = self.llm.stream(self._prompt.tokens, self.params)
+        if self._stopped:
+            self._stream.close()
+        return self._stream
+
+    def stop(self) -> None:
+        """End the answer that is under way, or that `ask` is about to start; a signal handler may call this."""
+        self._stopped = True
+        if self._stream is not None:
+            self._stream.close()
+
+    @property
+    def prompt_tokens(self) -> list[int]:
+        """What the model was last asked to continue."""
+        return self._prompt.tokens
+
+    def end(self) -> Completion:
+        """Stop the answer if it has not ended, and remember what was said; a question without any answer is dropped."""
+        assert self._stream is not None
+        self._stream.close()
+        completion = self.last = self._stream.completion
+        self._stream = None
+        if completion.text or completion.finish_reason != "cancelled":
+            self.messages += [{"role": "user", "content": self._question},
+                              {"role": "assistant", "content": completion.text}]
+            self.n_used = completion.n_prompt + len(completion.tokens)
+            self._remember(completion)
+        return completion
+
+    def undo(self) -> str:
+        """Take back the last question and its answer; returns the question. Raises GgpyError if there is none."""
+        if not self.messages:
+            raise GgpyError("nothing has been said yet")
+        question = self.messages[-2]["content"]
+        del self.messages[-2:]
+        self._count()
+        return question
+
+    def clear(self) -> None:
+        """Forget what was said; instructions and settings stay."""
+        self.messages.clear()
+        self._count()
+
+    def replace(self, messages: Sequence[Message], system: str) -> None:
+        """Go on from other messages."""
+        self.messages[:] = messages
+        self.system = system
+        self._count()
+
+    def encode(self, messages: Sequence[Message]) -> Read:
+        """`messages` as the model reads them, open for its answer."""
+        if self.template is None:
+            text = messages[-1]["content"]
+            return Read(text, self.llm.tokenize(text, parse_special=True))
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        text = self.template.render([*system, *messages])
+        while self._reads and not text.startswith(self._reads[-1].text):
+            self._reads.pop()
+        tokenizer = self.llm.tokenizer
+        if self._reads:
+            known = self._reads[-1]
+            rest = tokenizer.encode(text[len(known.text) :], add_special=False, parse_special=True)
+            # behind anything but a control token, the text before it may change how the rest is cut into tokens
+            if rest and not tokenizer.token_bytes(rest[0], special=False):
+                return Read(text, [*known.tokens, *rest])
+        ids = tokenizer.encode(text, add_special=False, parse_special=True)
+        bos = tokenizer.bos_id      # templates may write it themselves
+        return Read(text, [bos, *ids] if bos is not None and tokenizer.add_bos and ids[:1] != [bos] else ids)
+
+    def _remember(self, completion: Completion) -> None:
+        """Keep the answer's tokens for later prompts, unless a stop string or an interrupt left text out."""
+        tokenizer, tokens = self.llm.tokenizer, completion.tokens
+        if tokens and tokens[-1] in tokenizer.eog_ids:
+            tokens = tokens[:-1]
+        decoder = StreamDecoder(tokenizer)
+        if self.template is not None and decoder.extend(tokens) + decoder.finish() == completion.text:
+            self._reads.append(Read(self._prompt.text + completion.text, [*self._prompt.tokens, *tokens]))
+
+    def _count(self) -> None:
+        self.n_used = len(self.encode(self.messages).tokens) if self.messages else 0

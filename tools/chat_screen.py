@@ -1,0 +1,179 @@
+"""Answers on stdout as they come: Markdown on a terminal, the model's own text anywhere else."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections.abc import Iterable
+from typing import ClassVar
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
+from rich.segment import Segment
+from rich.syntax import Syntax
+from rich.text import Text
+
+# what a model may not send to a terminal, where it could move the cursor or worse
+CONTROLS = dict.fromkeys([*(i for i in range(32) if chr(i) not in "\n\t"), *range(127, 160)], "\ufffd")
+# as text, HTML stays visible: a model's <think> or List<int> is no markup
+PARSER = MarkdownIt("commonmark", {"html": False}).enable("strikethrough").enable("table")
+DRAWING_SHARE = 4       # waiting for this many times as long as a drawing took bounds its share of the time
+
+
+class PlainOutput:
+    """The model's own text, without control characters if a terminal would obey them."""
+
+    def show(self, pieces: Iterable[str]) -> None:
+        is_terminal = sys.stdout.isatty()
+        for piece in pieces:
+            sys.stdout.write(piece.translate(CONTROLS) if is_terminal else piece)
+            sys.stdout.flush()
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+
+
+class MarkdownOutput:
+    """Prints each block of a Markdown text once it is complete, and redraws only the one that is still growing."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(highlight=False, markup=False, emoji=False)
+
+    def show(self, pieces: Iterable[str]) -> None:
+        text = _GrowingText(self.console)
+        with Live(Text("…", "dim"), console=self.console, auto_refresh=False, transient=True,
+                  vertical_overflow="visible") as live:
+            try:
+                for piece in pieces:
+                    text.push(piece.translate(CONTROLS), live)
+            finally:
+                text.finish(live)
+
+
+class _GrowingText:
+    """The text of one answer: what is printed for good, and `rest`, which may still change."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.rest = ""
+        self.is_first = True
+        self._drawn_s = 0.0
+        self._cost_s = 0.0
+
+    def push(self, piece: str, live: Live) -> None:
+        self.rest += piece
+        now = time.monotonic()
+        if "\n" not in piece and now - self._drawn_s < DRAWING_SHARE * self._cost_s:
+            return
+        done, self.rest = split_blocks(self.rest)
+        if done:
+            live.update(Text(""))       # drawn again below what is printed now
+            self._print(done)
+        live.update(_Tail(self.rest, self.is_first), refresh=True)
+        self._drawn_s = time.monotonic()
+        self._cost_s = self._drawn_s - now
+
+    def finish(self, live: Live) -> None:
+        live.update(Text(""))
+        self._print([self.rest])
+
+    def _print(self, blocks: Iterable[str]) -> None:
+        for block in blocks:
+            lines = block_lines(self.console, self.console.options, block, self.is_first)
+            if lines:
+                self.console.print(_Lines(lines), end="")
+                self.is_first = False
+
+
+class _Lines:
+    """Rendered lines, as something to print."""
+
+    def __init__(self, lines: list[list[Segment]]) -> None:
+        self.lines = lines
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in self.lines:
+            yield from line
+            yield Segment.line()
+
+
+class _Tail:
+    """The end of the growing block, as much as the screen can redraw."""
+
+    def __init__(self, source: str, is_first: bool) -> None:
+        self.source = source
+        self.is_first = is_first
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = block_lines(console, options, self.source, self.is_first)
+        yield from _Lines(lines[-max(1, console.height - 2) :]).__rich_console__(console, options)
+
+
+def split_blocks(text: str) -> tuple[list[str], str]:
+    """The blocks of a Markdown text that cannot change any more, and the rest.
+
+    The last block that has a complete line may go on in the next one; a line that is not complete says nothing yet.
+    """
+    lines = text.split("\n")
+    starts = [token.map[0] for token in PARSER.parse("\n".join(lines[:-1]) + "\n")
+              if token.level == 0 and token.map is not None and token.nesting >= 0]
+    if len(starts) < 2:
+        return [], text
+    blocks = ["\n".join(lines[start:end]) for start, end in itertools.pairwise(starts)]
+    return blocks, "\n".join(lines[starts[-1] :])
+
+
+def block_lines(console: Console, options: ConsoleOptions, source: str, is_first: bool) -> list[list[Segment]]:
+    """The rendered lines of a Markdown text without blank ones around them; one in front unless it comes first."""
+    lines = [_trimmed(line) for line in console.render_lines(ChatMarkdown(source), options, pad=False)]
+    while lines and not lines[0]:
+        del lines[0]
+    while lines and not lines[-1]:
+        del lines[-1]
+    return lines if is_first or not lines else [[], *lines]
+
+
+def _trimmed(line: list[Segment]) -> list[Segment]:
+    """A line without the blanks at its end, which would wrap in a window that gets narrower."""
+    line = [*line]
+    while line:
+        last = line.pop()
+        if text := last.text.rstrip():
+            return [*line, Segment(text, last.style)]
+    return line
+
+
+class _Heading(Heading):
+    """At the left, as the rest is."""
+
+    LEVEL_ALIGN: ClassVar = {}
+
+
+class _CodeBlock(CodeBlock):
+    """In the terminal's own colours, a little to the right."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Syntax(str(self.text).rstrip(), self.lexer_name, theme="ansi_dark", background_color="default",
+                     word_wrap=True, padding=(0, 2))
+
+
+class ChatMarkdown(Markdown):
+    """Markdown as models mean it: a line ends where the text says so, and HTML is text."""
+
+    elements: ClassVar[dict[str, type[MarkdownElement]]] = {
+        **Markdown.elements, "heading_open": _Heading, "fence": _CodeBlock, "code_block": _CodeBlock}
+
+    def __init__(self, text: str) -> None:
+        super().__init__("", hyperlinks=False)      # an address stays visible
+        self.markup = text
+        self.parsed = [_with_hard_breaks(token) for token in PARSER.parse(text)]
+
+
+def _with_hard_breaks(token: Token) -> Token:
+    for child in token.children or ():
+        if child.type == "softbreak":
+            child.type, child.tag = "hardbreak", "br"
+    return token

@@ -1,0 +1,240 @@
+"""`ggpy run` at work: questions in, answers out, and Ctrl-C in between."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from ggpy import config
+from ggpy.errors import GgpyError, PromptTooLongError
+from ggpy.text import ChatTemplate
+from ggpy.tools import chat_commands
+from ggpy.tools.chat import Conversation
+from ggpy.tools.chat_screen import CONTROLS, MarkdownOutput, PlainOutput
+from ggpy.tools.chat_settings import Settings
+
+if TYPE_CHECKING:
+    from ggpy.llm import LLM, Completion
+    from ggpy.tools.chat_input import Input
+
+class Session:
+    """A model and the person, or the script, that talks to it."""
+
+    def __init__(self, llm: LLM, args: argparse.Namespace, model_name: str, template: ChatTemplate | None,
+                 system: str) -> None:
+        self.llm = llm
+        self.args = args
+        self.model_name = model_name
+        self.settings = Settings(args, llm.metadata)
+        self.chat = Conversation(llm, self.settings.params, template, system)
+        self.totals = Totals()
+        self._is_rich = is_rich(args)
+        is_markdown = self._is_rich and template is not None
+        self._output: MarkdownOutput | PlainOutput = MarkdownOutput() if is_markdown else PlainOutput()
+        self._console = Console(stderr=True, markup=False, highlight=False, emoji=False, no_color=not self._is_rich,
+                                soft_wrap=True)
+        self._is_conversation = False
+        self._has_status_line = False
+
+    def say(self, text: str) -> None:
+        """Tell the user something that is not the model's."""
+        self._console.print(text.translate(CONTROLS), style="dim" if self._is_rich else None)
+
+    def answer(self, question: str) -> Completion:
+        """Print the answer to a question. Raises PromptTooLongError and other GgpyErrors.
+
+        In a conversation Ctrl-C ends the answer; otherwise it is a KeyboardInterrupt, as usual.
+        """
+        with ctrl_c_calls(self.chat.stop) if self._is_conversation else contextlib.nullcontext(), hidden_keys():
+            stream = self.chat.ask(question)
+            if self.args.verbose_prompt:
+                self._show_tokens(self.chat.prompt_tokens)
+            try:
+                if self.args.json:
+                    stream.finish()
+                else:
+                    self._print(question, stream if self.args.stream else [stream.finish().text])
+            finally:
+                completion = self.chat.end()
+        self.totals.add(completion)
+        if self.args.json:
+            print(json.dumps(as_json(completion), ensure_ascii=False), flush=True)
+        elif self.args.show_timings and not self._has_status_line:
+            print(timing_line(completion), file=sys.stderr, flush=True)
+        self._say_how_it_ended(completion)
+        return completion
+
+    def converse(self, first: str | None = None) -> None:
+        """Answer `first`, then what the user types, until /bye or the end of input; once if `single_turn`."""
+        self._is_conversation = True
+        source = self._open_input()
+        if sys.stdin.isatty() and not self.args.single_turn:
+            self.say(f"{self.model_name}: {self.llm.n_ctx:,} tokens of context. /help lists commands, Ctrl-C stops an "
+                     "answer, Ctrl-D or /bye leaves.")
+        message = first
+        while True:
+            try:
+                if message is None:
+                    message = source.read()
+                if message and self._respond(message) and self.args.single_turn:
+                    return
+            except KeyboardInterrupt:
+                self.say("Ctrl-D or /bye leaves" if self._has_status_line else "\nCtrl-D or /bye leaves")
+            except (EOFError, chat_commands.Leave):
+                return
+            message = None
+
+    def status(self) -> str:
+        """How full the context is, and how the last answer went."""
+        parts = [self.model_name, f"{self.chat.n_used:,} / {self.llm.n_ctx:,} tokens "
+                                  f"({100 * self.chat.n_used // self.llm.n_ctx}%)"]
+        if self.chat.last is not None:
+            parts.append(f"{self.chat.last.timings.tokens_per_s:,.1f} tokens/s")
+            if self.chat.last.finish_reason == "length":
+                parts.append("cut off by the limit")
+        return "  ".join(parts)
+
+    def full_hint(self) -> str:
+        """What to do about a context that is too small, with both sizes."""
+        n = max(self.chat.n_used, len(self.chat.prompt_tokens))
+        ways = ("/undo takes back the last exchange, /clear forgets all, " if self.chat.messages
+                else "shorten the message, or ")
+        return (f"the context is full: {n:,} tokens, but it holds {self.llm.n_ctx:,}, the answer included. {ways}"
+                f"`-c {2 * max(n, self.llm.n_ctx)}` at the start makes it larger")
+
+    def describe_model(self) -> str:
+        """What `/show info` says."""
+        metadata = self.llm.metadata
+        rows = {"model": self.model_name, "name": metadata.get("general.name", ""),
+                "architecture": metadata.get("general.architecture", ""), "context": f"{self.llm.n_ctx:,} tokens",
+                "messages": str(len(self.chat.messages)), "file": str(self.llm.path)}
+        return "\n".join(f"{name:<14} {value}" for name, value in rows.items() if value)
+
+    def describe_stats(self) -> str:
+        """What `/stats` says."""
+        lines = [f"context        {self.chat.n_used:,} of {self.llm.n_ctx:,} tokens", self.totals.describe()]
+        if self.chat.last is not None:
+            lines.append(f"last answer    {timing_line(self.chat.last)[1:-1]}")
+        return "\n".join(lines)
+
+    def _respond(self, message: str) -> bool:
+        """Obey or answer, and say what went wrong; returns whether there was an answer."""
+        try:
+            if chat_commands.is_command(message):
+                chat_commands.run(self, message)
+                return False
+            self.answer(message)
+            return True
+        except PromptTooLongError:
+            self.say(self.full_hint())
+        except GgpyError as error:
+            self.say(str(error))
+        return False
+
+    def _print(self, question: str, pieces: Iterable[str]) -> None:
+        shows_question = self.chat.template is None and self.args.display_prompt
+        self._output.show(itertools.chain([question] if shows_question else [], pieces))
+
+    def _say_how_it_ended(self, completion: Completion) -> None:
+        if not self._is_conversation:
+            return
+        if completion.finish_reason == "cancelled":
+            self.say("(stopped)")
+        elif self.chat.n_used >= self.llm.n_ctx:
+            self.say(self.full_hint())
+
+    def _show_tokens(self, tokens: Sequence[int]) -> None:
+        for token in tokens:
+            print(f"{token:6} -> {self.llm.detokenize([token])!r}", file=sys.stderr)
+
+    def _open_input(self) -> Input:
+        from ggpy.tools import chat_input
+
+        if not (self._is_rich and sys.stdin.isatty()):
+            return chat_input.LineInput()
+        self._has_status_line = True
+        return chat_input.EditedInput(chat_commands.completions, self.status)
+
+
+@dataclass
+class Totals:
+    """Sums over the answers of a session."""
+
+    n_answers: int = 0
+    n_prompt: int = 0
+    n_cached: int = 0
+    n_generated: int = 0
+
+    def add(self, completion: Completion) -> None:
+        self.n_answers += 1
+        self.n_prompt += completion.n_prompt
+        self.n_cached += completion.n_cached
+        self.n_generated += len(completion.tokens)
+
+    def describe(self) -> str:
+        return (f"answers        {self.n_answers:,} with {self.n_generated:,} tokens\n"
+                f"prompts        {self.n_prompt:,} tokens, {self.n_cached:,} of them known from earlier turns")
+
+
+def is_rich(args: argparse.Namespace) -> bool:
+    """Whether answers are shown as Markdown, with colours and line editing."""
+    if not sys.stdout.isatty() or args.simple_io or args.color == "off" or config.is_dumb_terminal():
+        return False
+    return args.color == "on" or not config.no_color()
+
+
+def as_json(completion: Completion) -> dict[str, Any]:
+    """An answer as `--json` prints it."""
+    t = completion.timings
+    return {"text": completion.text, "tokens": completion.tokens, "finish_reason": completion.finish_reason,
+            "n_prompt": completion.n_prompt, "n_cached": completion.n_cached, "n_generated": t.n_generated,
+            "timings": {"prompt_s": t.prompt_s, "generation_s": t.generation_s,
+                        "prompt_tokens_per_s": t.prompt_tokens_per_s, "tokens_per_s": t.tokens_per_s}}
+
+
+def timing_line(completion: Completion) -> str:
+    t = completion.timings
+    ending = "" if completion.finish_reason == "stop" else f", ended by {completion.finish_reason}"
+    return (f"[prompt {t.n_prompt:,} tokens, {t.prompt_tokens_per_s:,.1f}/s; answer {t.n_generated:,} tokens, "
+            f"{t.tokens_per_s:,.1f}/s{ending}]")
+
+
+@contextlib.contextmanager
+def ctrl_c_calls(stop: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C calls `stop` meanwhile, so that no computation is torn apart."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGINT, lambda number, frame: stop())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+@contextlib.contextmanager
+def hidden_keys() -> Iterator[None]:
+    """What is typed meanwhile is not shown: it would tear the answer apart. It waits for the next prompt."""
+    if sys.platform == "win32" or not sys.stdin.isatty():
+        yield
+        return
+    import termios
+
+    before = termios.tcgetattr(sys.stdin.fileno())
+    during = [*before]
+    during[3] &= ~termios.ECHO
+    termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, during)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, before)

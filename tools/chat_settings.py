@@ -1,0 +1,80 @@
+"""Sampling parameters that change in the course of a conversation."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from ggpy.engine.config import SamplingParams
+from ggpy.errors import ConfigError
+from ggpy.tools.flags import SAMPLING_FLAGS, sampling_params
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The flags of the command line, the wishes of the model and, above both, what was `changed` since then."""
+
+    args: argparse.Namespace
+    metadata: Mapping[str, Any]
+    changed: dict[str, Any] = dataclasses.field(default_factory=dict)      # field -> value as a flag has it
+
+    @property
+    def params(self) -> SamplingParams:
+        """Raises ConfigError for a value that cannot work."""
+        return sampling_params(argparse.Namespace(**{**vars(self.args), **self.changed}), self.metadata)
+
+    def with_value(self, name: str, text: str) -> Settings:
+        """These settings but for one, named and written as its flag is. Raises ConfigError."""
+        field = field_name(name)
+        if not text:
+            raise ConfigError(f"/set {name} needs a value; it is {getattr(self.params, field)}")
+        return self.replaced({**self.changed, field: _value(field, text)})
+
+    def replaced(self, changed: Mapping[str, Any]) -> Settings:
+        """These settings with other changes. Raises ConfigError for names and values that cannot work."""
+        settings = Settings(self.args, self.metadata, {field_name(name): value for name, value in changed.items()})
+        try:
+            _ = settings.params
+        except (TypeError, ValueError, AttributeError) as error:       # from a file, a value may be anything
+            raise ConfigError(f"settings {dict(changed)}: {error}") from error
+        return settings
+
+    def describe(self, name: str = "") -> str:
+        """A line for a setting, or for each."""
+        params = self.params
+        fields = [field_name(name)] if name else [field.name for field in dataclasses.fields(params)]
+        return "\n".join(f"{field:<22} {_shown(getattr(params, field))}" for field in fields)
+
+
+def names() -> dict[str, str]:
+    """Settings and what they mean."""
+    return {field: flag.help for field, flag in SAMPLING_FLAGS.items()} | {"ignore_eos": "1: never end the answer"}
+
+
+def field_name(name: str) -> str:
+    """The field of SamplingParams that is called so, here or on the command line. Raises ConfigError."""
+    plain = name.lstrip("-").replace("-", "_")
+    for field in names():
+        flags = SAMPLING_FLAGS[field].flags if field in SAMPLING_FLAGS else ()
+        if plain in (field, *(flag.lstrip("-").replace("-", "_") for flag in flags)):
+            return field
+    raise ConfigError(f"there is no setting {name!r}; /set lists them")
+
+
+def _value(field: str, text: str) -> Any:
+    if field == "ignore_eos":
+        if text not in ("0", "1"):
+            raise ConfigError(f"ignore_eos={text}: expected 0 or 1")
+        return text == "1"
+    flag = SAMPLING_FLAGS[field]
+    try:
+        value = flag.type(text)
+    except (ValueError, argparse.ArgumentTypeError) as error:
+        raise ConfigError(f"{field}={text}: expected {flag.metavar}, {flag.help}") from error
+    return [value] if flag.is_list else value
+
+
+def _shown(value: Any) -> str:
+    return "-1" if value is None else str(value)
