@@ -1,11 +1,14 @@
 """Chat templates: a conversation as the text that a model was trained on."""
 
+import functools
 import logging
 import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ggpy.errors import TemplateError
+from ggpy.text.chat_capabilities import Capabilities, probe
+from ggpy.text.chat_messages import adapt, cut_continuation, mark_continuation, plain_data, plain_messages
 from ggpy.text.tokenizer import Tokenizer
 
 logger = logging.getLogger("ggpy")
@@ -18,59 +21,116 @@ CHATML = (
 )
 _KEY = "tokenizer.chat_template"
 _FILE_NAME = "<template>"       # what Jinja calls a template that comes from a string
+_RESERVED = ("messages", "tools", "documents", "add_generation_prompt")
 
 
 class ChatTemplate:
     """A compiled chat template.
 
-    `special_tokens` are the texts that templates may name: `bos_token`, `eos_token`, `pad_token`, `unk_token`.
+    `variants` are templates for special cases, by name: `tool_use` is taken when there are tools, `rag` when there are
+    documents. `special_tokens` are the texts that templates may name: `bos_token`, `eos_token`, `pad_token`,
+    `unk_token`. `key` is where the template comes from, for errors.
     Raises TemplateError, with line and reason, if `source` does not compile.
     """
 
-    def __init__(self, source: str, **special_tokens: str) -> None:
+    def __init__(self, source: str, *, variants: Mapping[str, str] | None = None, key: str = _KEY,
+                 **special_tokens: str) -> None:
         from jinja2 import TemplateSyntaxError
 
-        from ggpy.text.chat_environment import build_environment
+        from ggpy.text.chat_environment import ChatEnvironment
 
         self.source = source
-        self._special_tokens = special_tokens
+        self.key = key
+        self._special_tokens: dict[str, Any] = {**special_tokens}
+        self.variants = {name: ChatTemplate(text, key=f"{key}.{name}", **self._special_tokens)
+                         for name, text in (variants or {}).items()}
         try:
-            self._template = build_environment().from_string(source)
+            self._template = ChatEnvironment().from_string(source)
         except TemplateSyntaxError as error:
-            raise TemplateError(f"{_KEY}, line {error.lineno}: {error.message}") from error
+            raise TemplateError(f"{key}, line {error.lineno}: {error.message}") from error
         except Exception as error:      # too deep for Jinja's parser or Python's
-            raise TemplateError(f"{_KEY}: the template does not compile: {error or type(error).__name__}") from error
+            raise TemplateError(f"{key}: the template does not compile: {error or type(error).__name__}") from error
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], tokenizer: Tokenizer) -> "ChatTemplate":
-        """The template of a GGUF file; a file without one gets ChatML, and a warning says so."""
-        source = metadata.get(_KEY)
-        if source is None:
+        """The templates of a GGUF file; a file without one gets ChatML, and a warning says so."""
+        sources = {}
+        for key, source in metadata.items():
+            if key == _KEY or key.startswith(_KEY + "."):
+                if not isinstance(source, str):
+                    raise TemplateError(f"{key}: expected a string, found {type(source).__name__} {source!r:.40}")
+                sources[key.removeprefix(_KEY).removeprefix(".")] = source
+        default = sources.pop("", None) or sources.pop("default", None)
+        if default is None:
             logger.warning("%s is missing: conversations are written as ChatML, which this model may not know", _KEY)
-            source = CHATML
-        if not isinstance(source, str):
-            raise TemplateError(f"{_KEY}: expected a string, found {type(source).__name__} {source!r:.40}")
-        return cls(source, **_special_tokens(tokenizer))
+            default = CHATML
+        return cls(default, variants=sources, **_special_tokens(tokenizer))
+
+    @functools.cached_property
+    def capabilities(self) -> Capabilities:
+        """What the template can write, found by rendering it with small conversations."""
+        def trial(messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> str | None:
+            try:
+                return self._run(messages, {"tools": tools, "documents": None, "add_generation_prompt": False})
+            except TemplateError:
+                return None
+
+        return probe(trial)
 
     def render(
         self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True,
-        tools: Sequence[Mapping[str, Any]] | None = None, **variables: Any,
+        tools: Sequence[Mapping[str, Any]] | None = None, documents: Sequence[Mapping[str, Any]] | None = None,
+        continue_final_message: bool | str = False, chat_template_kwargs: Mapping[str, Any] | None = None,
+        **variables: Any,
     ) -> str:
         """The text of `messages`, open for the assistant's answer if `add_generation_prompt`.
 
-        A message has a `role` and a `content` string. `variables` are handed to the template
-        (`enable_thinking=False`, ...). Raises TemplateError, with line and reason, if the template fails.
+        A message has a `role` and a `content`, a text or a list of parts such as `{"type": "text", "text": "Hi"}`;
+        what it has of `reasoning_content`, `tool_calls` and so on is the template's to write. What the template cannot
+        take in one form it gets in the other: texts and parts, the arguments of a call as JSON text or as object.
+        `continue_final_message` leaves the last message open instead, to be continued: its content, or the field that
+        is named. `chat_template_kwargs` and `variables` are handed to the template (`enable_thinking=False`, ...).
+        Raises TemplateError, with line and reason, if the template fails.
         """
+        variant = "tool_use" if tools else "rag" if documents else ""
+        if variant in self.variants:
+            return self.variants[variant].render(
+                messages, add_generation_prompt, tools, documents, continue_final_message, chat_template_kwargs,
+                **variables)
+        extra = {**(chat_template_kwargs or {}), **variables}
+        for name in _RESERVED:
+            if name in extra:
+                raise TemplateError(f"chat_template_kwargs: {name!r} is not a variable of its own; give it as {name}")
         arguments = {
-            "messages": messages, "tools": tools, "documents": None, "add_generation_prompt": add_generation_prompt,
-            **self._special_tokens, **variables,
+            "tools": tools, "documents": documents,
+            "add_generation_prompt": add_generation_prompt and not continue_final_message, **extra,
         }
+        arguments = {name: plain_data(value, name) for name, value in arguments.items()}
+        plain = plain_messages(messages)
+        adapt(plain, self.capabilities)
+        field = "content" if continue_final_message is True else continue_final_message or None
+        text = mark_continuation(plain, field) if field else None
         try:
-            return self._template.render(arguments)
+            rendered = self._run(plain, arguments)
+        except TemplateError as error:
+            if self.capabilities.system_role or all(message["role"] != "system" for message in plain):
+                raise
+            hint = "the template takes no system message; put its text into the first message of the user"
+            raise TemplateError(f"{error} ({hint})") from error
+        return rendered if text is None else cut_continuation(rendered, text)
+
+    def _run(self, messages: list[dict[str, Any]], arguments: Mapping[str, Any]) -> str:
+        from ggpy.text.chat_limits import Budget, current_budget
+
+        budget = current_budget.set(Budget(len(messages)))
+        try:
+            return self._template.render({"messages": messages, **self._special_tokens, **arguments})
         except Exception as error:
             line = _line_in_template(error)
-            where = _KEY if line is None else f"{_KEY}, line {line}"
+            where = self.key if line is None else f"{self.key}, line {line}"
             raise TemplateError(f"{where}: {error or type(error).__name__}") from error
+        finally:
+            current_budget.reset(budget)
 
 
 def _special_tokens(tokenizer: Tokenizer) -> dict[str, str]:

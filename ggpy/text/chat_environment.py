@@ -1,14 +1,22 @@
-"""The Jinja environment of chat templates: sandboxed, with the names and filters that Transformers gives them."""
+"""The Jinja environment of chat templates: sandboxed and bounded, with the names that Transformers gives them."""
 
+import functools
 import json
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, NoReturn
 
 import jinja2
 from jinja2 import nodes
+from jinja2.compiler import CodeGenerator, Frame
+from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
+from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
+
+from ggpy.text.chat_limits import budget, check_filter, check_method, check_operator, current_budget, listed
 
 
 class _GenerationTag(Extension):
@@ -16,20 +24,181 @@ class _GenerationTag(Extension):
 
     tags = {"generation"}       # noqa: RUF012  (declared as an instance variable by Jinja)
 
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+    def parse(self, parser: Parser) -> nodes.CallBlock:
+        # a call block, as in Transformers: what its body sets stays inside
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        block = nodes.CallBlock(self.call_method("_render_body"), [], [], body)
+        block.set_lineno(line)
+        return block
+
+    def _render_body(self, caller: Callable[[], str]) -> str:
+        return caller()
 
 
-def build_environment() -> jinja2.Environment:
-    """A fresh environment in which templates can neither change their arguments nor reach Python's internals."""
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols]
-    )
-    environment.filters["tojson"] = _to_json
-    environment.globals["raise_exception"] = _raise_exception
-    environment.globals["strftime_now"] = _strftime_now
-    return environment
+class _Compiler(CodeGenerator):
+    """Compiles what can grow into calls that charge for it."""
+
+    def visit_For(self, node: nodes.For, frame: Frame) -> None:      # noqa: N802  (Jinja's name)
+        tick = nodes.Call(nodes.EnvironmentAttribute("tick"), [], [], None, None).set_lineno(node.lineno)
+        node.body.insert(0, nodes.ExprStmt(tick).set_lineno(node.lineno))
+        if node.test is not None:
+            node.test = nodes.And(nodes.Not(tick), node.test)
+        super().visit_For(node, frame)
+
+    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:        # noqa: N802
+        self._call("join_texts", "(", node.nodes, ",)", frame)
+
+    def visit_List(self, node: nodes.List, frame: Frame) -> None:        # noqa: N802
+        self._call("weighed", "[", node.items, "]", frame)
+
+    def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:      # noqa: N802
+        if node.ctx == "load" and node.items:
+            self._call("weighed", "(", node.items, ",)", frame)
+        else:
+            super().visit_Tuple(node, frame)
+
+    def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:        # noqa: N802
+        self.write("environment.weighed(")
+        super().visit_Dict(node, frame)
+        self.write(")")
+
+    def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:      # noqa: N802
+        self.write("environment.checked(")
+        super().visit_Getitem(node, frame)
+        self.write(")")
+
+    def _call(self, function: str, opening: str, items: list[nodes.Expr], closing: str, frame: Frame) -> None:
+        self.write(f"environment.{function}({opening}")
+        for index, item in enumerate(items):
+            if index:
+                self.write(", ")
+            self.visit(item, frame)
+        self.write(closing + ")")
+
+
+class ChatEnvironment(ImmutableSandboxedEnvironment):
+    """Templates can neither change their arguments, nor reach Python's internals, nor take all time and memory.
+
+    Rendering needs a Budget in `current_budget`.
+    """
+
+    code_generator_class = _Compiler
+    intercepted_binops = frozenset(("+", "*", "**", "%"))
+
+    def __init__(self) -> None:
+        super().__init__(
+            trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols], finalize=_finalize,
+        )
+        del self.globals["lipsum"]
+        self.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now, "dict": _Dict(),
+                         "namespace": _Namespace}
+        self.filters["tojson"] = _to_json
+        self.filters |= {name: _guarded(name, function) for name, function in self.filters.items()}
+
+    def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Call `obj` from the template."""
+        b = budget()
+        b.charge()
+        if obj == self.tick:
+            return None
+        method = getattr(obj, "__wrapped__", obj)      # Jinja wraps str.format
+        owner = getattr(method, "__self__", None)
+        if isinstance(owner, str | bytes | int):
+            if method.__name__ == "join" and args:
+                args = (listed(args[0]), *args[1:])
+            check_method(owner, method.__name__, args, kwargs)
+        return b.checked(super().call(context, obj, *args, **kwargs))
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        check_operator(operator, left, right)
+        return super().call_binop(context, operator, left, right)
+
+    @staticmethod
+    def concat(texts: Iterable[str]) -> str:
+        """Join what a block wrote."""
+        total, written = 0, []
+        for text in texts:
+            total += len(text)
+            if total > 1_000_000:
+                budget().charge_text(total)
+            written.append(text)
+        budget().charge_text(total)
+        return "".join(written)
+
+    @staticmethod
+    def join_texts(values: tuple[Any, ...]) -> str:
+        """The `~` operator."""
+        budget().charge_text(sum(budget().weigh(value) for value in values))
+        return "".join(map(str, values))
+
+    @staticmethod
+    def weighed(value: Any) -> Any:
+        """A list, tuple or dictionary that the template wrote."""
+        budget().weigh(value)
+        return value
+
+    @staticmethod
+    def checked(value: Any) -> Any:
+        """A part of a text or list."""
+        return budget().checked(value)
+
+    def tick(self) -> None:
+        """One iteration of a loop; calling it counts."""
+
+
+class _Dict:
+    """`dict(...)` without the class behind it."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+        return ChatEnvironment.weighed(dict(*args, **kwargs))      # type: ignore[no-any-return]
+
+    def fromkeys(self, *args: Any) -> dict[Any, Any]:
+        return ChatEnvironment.weighed(dict.fromkeys(*args))      # type: ignore[no-any-return]
+
+
+class _Namespace(Namespace):
+    """Refuses names with an underscore in front, as Transformers does."""
+
+    def __init__(self, /, *args: Any, **kwargs: Any) -> None:
+        values = dict(*args, **kwargs)
+        for name in values:
+            _check_attribute(name)
+        Namespace.__init__(self, values)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        _check_attribute(name)
+        super().__setitem__(name, value)
+
+    def __repr__(self) -> str:
+        return "<Namespace>"        # nested ones would be longer than anybody can foresee
+
+
+def _check_attribute(name: Any) -> None:
+    if isinstance(name, str) and name.startswith("_"):
+        raise SecurityError(f"namespace attribute {name!r}: expected a name without an underscore in front")
+
+
+def _guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    first = 1 if hasattr(function, "jinja_pass_arg") else 0
+
+    @functools.wraps(function)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        b = budget()
+        b.charge()
+        if name == "join" and len(args) > first:
+            args = (*args[:first], listed(args[first]), *args[first + 1:])
+        check_filter(name, args[first:], kwargs)
+        return b.checked(function(*args, **kwargs))
+
+    return guarded
+
+
+def _finalize(value: Any) -> Any:
+    """Called with each value that is written out."""
+    if not isinstance(value, str) and (b := current_budget.get()) is not None:
+        b.weigh(value)
+    return value
 
 
 def _to_json(
@@ -37,7 +206,10 @@ def _to_json(
     sort_keys: bool = False,
 ) -> str:
     # Jinja's own filter escapes for HTML and sorts keys; models were trained on neither.
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    encoder = json.JSONEncoder(ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    if indent is None and separators is None:
+        return encoder.encode(value)
+    return ChatEnvironment.concat(encoder.iterencode(value))
 
 
 def _raise_exception(message: str) -> NoReturn:
