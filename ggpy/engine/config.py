@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from numbers import Integral, Real
 
 from ggpy.errors import ConfigError
 
@@ -136,8 +137,8 @@ def _biases(value: Mapping[int, float] | Iterable[tuple[int, float]]) -> tuple[t
 def _check(name: str, value: float | None, low: float, high: float) -> None:
     if value is None and name in OPTIONAL:
         return
-    kinds = int if name in WHOLE else (int, float)
-    if not isinstance(value, kinds) or not (low <= value <= high and math.isfinite(value)):     # nan too
-        kind = "a whole number" if name in WHOLE else "a number"
+    kind = Integral if name in WHOLE else Real      # NumPy's numbers too
+    if not isinstance(value, kind) or not (low <= value <= high and math.isfinite(value)):     # nan too
+        what = "a whole number" if name in WHOLE else "a number"
         limits = f"from {low:g} to {high:g}" if math.isfinite(high) else f"of at least {low:g}"
-        raise ConfigError(f"{name}={value}: expected {kind} {limits}")
+        raise ConfigError(f"{name}={value}: expected {what} {limits}")

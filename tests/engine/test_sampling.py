@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ggpy.engine.config import SamplingParams, samplers_of_letters
 from ggpy.engine.sampling import Sampler
 from ggpy.engine.sampling.candidates import Candidates, top_positions
-from ggpy.engine.sampling.draws import Random, mirostat_k
+from ggpy.engine.sampling.draws import Random, first_reaching, mirostat_k
 from ggpy.engine.sampling.dry import dry, tokens_after_breaker
 from ggpy.engine.sampling.penalties import last, penalties
 from ggpy.engine.sampling.temperature import dynamic_temperature
@@ -54,6 +54,19 @@ def test_without_a_sampler_that_sorts_candidates_stand_by_id() -> None:
         number = numbers.double()
         expected = 0 if number <= 0.2 else 1 if number <= 0.7 else 2
         assert sampler.sample(log(0.2, 0.5, 0.3), []) == expected
+
+
+@pytest.mark.parametrize("n", [1, 511, 512, 513, 1024, 5000])
+def test_a_draw_from_a_long_list(n: int) -> None:
+    """Sums of blocks lead to the same token as running sums; one that adds nothing is never found."""
+    rng = np.random.default_rng(n)
+    weights = np.where(rng.random(n) < 0.5, 0, rng.integers(1, 2**20, n)).astype(np.float32)
+    weights[rng.integers(n)] = 1
+    running = np.cumsum(weights, dtype=np.float64)          # exact
+    for number in (*rng.random(100), 0.0, math.nextafter(1, 0)):
+        index = first_reaching(weights, number)
+        assert weights[index] > 0
+        assert index == (np.argmax(running >= running[-1] * number) if number else np.argmax(weights > 0))
 
 
 def test_a_single_candidate_still_takes_a_draw() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,11 @@ class Candidates:
         return len(self.logits)
 
     @property
+    def is_settled(self) -> bool:
+        """Whether `logits` and `ids` stand in order."""
+        return self._keys is None
+
+    @property
     def ids(self) -> Ids:
         """Token ids (n,)."""
         return np.arange(len(self)) if self._ids is None else self._ids
@@ -63,7 +68,7 @@ class Candidates:
     def settle(self) -> None:
         """Put the candidates into their order."""
         if self._keys is not None:
-            self.take(self._first(len(self)))
+            self.take(self.first(len(self)))
 
     def take(self, positions: Ids | slice) -> None:
         """Keep the candidates at `positions`, which are in their order."""
@@ -72,7 +77,10 @@ class Candidates:
 
     def filter(self, positions: Ids | slice) -> None:
         """Keep the candidates at `positions`, rising, whatever their order."""
-        self._ids = self.ids[positions]
+        if self._ids is None and not isinstance(positions, slice):
+            self._ids = positions
+        else:
+            self._ids = self.ids[positions]
         self.logits = self.logits[positions]
         if self._keys is not None:
             self._keys = self._keys[positions]
@@ -80,29 +88,35 @@ class Candidates:
     def keep_first(self, n: int) -> None:
         """Keep the first `n` in order."""
         if n < len(self) or self._keys is not None:
-            self.take(self._first(n))
+            self.take(self.first(n))
 
     def drop_first(self, n: int) -> None:
         """Take the first `n` in order away."""
         stays = np.ones(len(self), bool)
-        stays[self._first(n)] = False
+        stays[self.first(n)] = False
         self.filter(np.flatnonzero(stays))
 
     def keep_best(self) -> None:
         """Keep the one with the largest logit, of equal ones the first."""
-        self.take(np.array([np.argmax(self.logits)]) if self._keys is None else self._first(1))
+        self.take(np.array([np.argmax(self.logits)]) if self._keys is None else self.first(1))
 
-    def heads(self) -> Iterator[Ids]:
-        """Positions of the first candidates in order: more of them each time, at last of all."""
+    def head_reaching(self, weights: Float32, target: float) -> tuple[Ids, Float64]:
+        """Positions of the first candidates in order, enough for their running sums to reach `target` or all there
+        are, and these running sums. `weights` (n,) fall in that order."""
         n = FIRST_HEAD
-        while n < len(self) and self._keys is not None:
-            yield self._first(n)
-            n *= HEAD_GROWTH
-        yield self._first(len(self))
+        while True:
+            head = self.first(n)
+            running = np.cumsum(weights[head], dtype=np.float64)
+            missing, smallest = target - running[-1], weights[head[-1]]
+            if missing <= 0 or smallest == 0 or len(head) == len(self):
+                return head, running
+            # no weight beyond the head is larger than its smallest
+            n = max(HEAD_GROWTH * n, n + math.ceil(min(missing / smallest, len(self))))
 
     def weights(self) -> Float32:
         """Probabilities (n,) but for a common factor: 1 for the best."""
-        weights: Float32 = np.exp(self.logits - self.logits.max())
+        weights: Float32 = self.logits - self.logits.max()
+        np.exp(weights, out=weights)
         return weights
 
     def probabilities(self) -> Float32:
@@ -111,7 +125,8 @@ class Candidates:
         weights /= np.float32(weights.sum(dtype=np.float64))
         return weights
 
-    def _first(self, n: int) -> Ids:
+    def first(self, n: int) -> Ids:
+        """Positions of the first `n` in order."""
         return np.arange(min(n, len(self))) if self._keys is None else top_positions(self._keys, n)
 
 
@@ -125,19 +140,11 @@ def top_positions(keys: Float32, n: int) -> Ids:
     if n >= size:
         return descending(keys, np.arange(size))
     maxima = keys[: size - size % GROUP_SIZE].reshape(GROUP_SIZE, -1).max(axis=0) if size >= GROUP_SIZE * n else keys
-    positions = np.flatnonzero(keys >= nth_largest(maxima, n))
-    if len(positions) > 2 * n:          # many are equal: those that come too late need not be put in order
-        found = keys[positions]
-        bound = nth_largest(found, n)
-        above, equal = positions[found > bound], positions[found == bound]
-        return np.concatenate([descending(keys, above), equal[: n - len(above)]])
-    return descending(keys, positions)[:n]
-
-
-def nth_largest(keys: Float32, n: int) -> np.float32:
-    """The n-th largest of `keys`, counted from 1."""
-    bound: np.float32 = np.partition(keys, len(keys) - n)[len(keys) - n]
-    return bound
+    bound = np.partition(maxima, len(maxima) - n)[len(maxima) - n]
+    above = descending(keys, np.flatnonzero(keys > bound))[:n]
+    if len(above) == n:
+        return above
+    return np.concatenate([above, np.flatnonzero(keys == bound)[: n - len(above)]])     # so `bound` is the n-th largest
 
 
 def descending(keys: Float32, positions: Ids) -> Ids:

@@ -31,12 +31,9 @@ def top_p(candidates: Candidates, p: float, min_keep: int, floor_p: float = 0) -
         above = candidates.logits >= _floor(candidates, floor_p)
         weights = weights[above]
         candidates.filter(np.flatnonzero(above))
-    for head in candidates.heads():
-        running = np.cumsum(weights[head], dtype=np.float64)
-        n = int(np.searchsorted(running, enough)) + 1
-        if max(n, min_keep) <= len(head) or len(head) == len(candidates):
-            candidates.take(head[: max(n, min_keep)])
-            return
+    head, running = candidates.head_reaching(weights, enough)
+    n = max(min_keep, int(np.searchsorted(running, enough)) + 1)
+    candidates.take(head[:n] if n <= len(head) else candidates.first(n))
 
 
 def min_p(candidates: Candidates, p: float, min_keep: int) -> None:
@@ -81,8 +78,8 @@ def top_n_sigma(candidates: Candidates, n: float) -> None:
     if n <= 0 or len(candidates) <= 1:
         return
     logits = candidates.logits
-    finite = logits[logits != -np.inf].astype(np.float64)
-    bound = logits.max() - n * finite.std()
+    finite = logits if logits.min() > -np.inf else logits[logits > -np.inf]
+    bound = logits.max() - n * finite.std(dtype=np.float64)
     candidates.logits = np.where(logits < np.float32(bound), np.float32(-np.inf), logits)
 
 

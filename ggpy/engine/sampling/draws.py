@@ -9,6 +9,7 @@ import numpy as np
 
 from ggpy.engine.sampling.candidates import Candidates, Float32
 
+BLOCK = 512                 # weights that are added up at once in a long list
 MIROSTAT_TOKENS = 100       # most probable tokens from which Mirostat 1 estimates the distribution
 
 
@@ -31,17 +32,24 @@ class Random:
 def position_of(candidates: Candidates, number: float) -> int:
     """Where the first candidate stands whose running sum of probabilities, in order, reaches `number` of the total."""
     weights = candidates.weights()
-    total = None
-    for head in candidates.heads():
-        running = np.cumsum(weights[head].astype(np.float64))
-        if len(head) == len(candidates):
-            total = running[-1]
-        elif total is None:
-            total = weights.sum(dtype=np.float64)
-        target = max(total * number, math.ulp(0))       # more than 0: not a candidate that cannot come
-        if running[-1] >= target:
-            return int(head[np.searchsorted(running, target)])
-    raise AssertionError("the last running sum is the total")
+    if candidates.is_settled:
+        return first_reaching(weights, number)
+    target = max(weights.sum(dtype=np.float64) * number, math.ulp(0))
+    head, running = candidates.head_reaching(weights, target)
+    return int(head[np.searchsorted(running, min(target, running[-1]))])
+
+
+def first_reaching(weights: Float32, number: float) -> int:
+    """Index of the first running sum of `weights` that reaches `number` of the total; never one that adds nothing.
+
+    A long list is added up in blocks and looked at closely in the right one alone.
+    """
+    whole, rest = np.split(weights, [len(weights) // BLOCK * BLOCK])
+    after = np.cumsum([*whole.reshape(-1, BLOCK).sum(axis=1, dtype=np.float64), rest.sum(dtype=np.float64)])
+    target = max(after[-1] * number, math.ulp(0))
+    block = int(np.searchsorted(after, target))
+    running = (after[block - 1] if block else 0) + np.cumsum(weights[block * BLOCK :][:BLOCK], dtype=np.float64)
+    return block * BLOCK + int(np.searchsorted(running, min(target, running[-1])))
 
 
 class Selector(Protocol):
@@ -97,7 +105,7 @@ class Mirostat1(Mirostat):
         return self._draw(candidates)
 
     def _k(self, candidates: Candidates) -> int:
-        head = next(candidates.heads())[:MIROSTAT_TOKENS]
+        head = candidates.first(MIROSTAT_TOKENS)
         logits = candidates.logits[head].astype(np.float64)
         logits = logits[logits > -np.inf]               # a token that cannot come says nothing of the slope
         if len(logits) < 2:

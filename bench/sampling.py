@@ -1,0 +1,67 @@
+"""What does choosing a token cost? Milliseconds a token by chain and kind of logits, without a model.
+
+    python bench/sampling.py [n_vocab]
+"""
+
+import json
+import statistics
+import sys
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ggpy.engine.config import SamplingParams
+from ggpy.engine.sampling import Sampler
+
+N_VOCAB = 152_000
+REPEATS = 101
+HISTORY = 500           # tokens before the one that is chosen
+
+CHAINS: dict[str, dict[str, Any]] = {
+    "default": {}, "top_k 0": {"top_k": 0}, "top_k 0, min_p 0": {"top_k": 0, "min_p": 0},
+    "min_p alone": {"top_k": 0, "top_p": 1}, "no cut": {"top_k": 0, "top_p": 1, "min_p": 0},
+    "greedy": {"temperature": 0}, "penalties": {"repeat_penalty": 1.1}, "dry": {"dry_multiplier": 0.8},
+    "top_n_sigma": {"top_n_sigma": 1}, "typ_p": {"typical_p": 0.9}, "xtc": {"xtc_probability": 0.5},
+    "dynatemp": {"dynatemp_range": 0.3}, "mirostat 1": {"mirostat": 1}, "mirostat 2": {"mirostat": 2},
+    "logit bias": {"logit_bias": ((5, 1.0),)},
+}
+
+
+def kinds(n_vocab: int) -> dict[str, NDArray[np.float32]]:
+    """Logits (n_vocab,): of a model that is sure, of one that is not, and the hardest to choose from."""
+    rng = np.random.default_rng(0)
+    normal = rng.normal(0, 2, n_vocab)
+    return {"peaked": (normal + 10 * (rng.random(n_vocab) < 1e-4)).astype(np.float32),
+            "broad": (1.5 * normal).astype(np.float32), "all equal": np.zeros(n_vocab, np.float32)}
+
+
+def milliseconds(sampler: Sampler, logits: NDArray[np.float32]) -> list[float]:
+    """Of each of REPEATS tokens, after some to warm up."""
+    tokens, times = list(range(HISTORY)), []
+    for _ in range(5):
+        sampler.sample(logits, tokens)
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        sampler.sample(logits, tokens)
+        times.append(1e3 * (time.perf_counter() - start))
+    return times
+
+
+def main() -> None:
+    n_vocab = int(sys.argv[1]) if len(sys.argv) > 1 else N_VOCAB
+    logits = kinds(n_vocab)
+    print(f"median (slowest tenth) ms a token, vocabulary of {n_vocab:,}")
+    print(f"{'':18}" + "".join(f"{kind:>18}" for kind in logits))
+    results: dict[str, dict[str, float]] = {}
+    for name, params in CHAINS.items():
+        times = {kind: milliseconds(Sampler(SamplingParams(seed=1, **params)), x) for kind, x in logits.items()}
+        results[name] = {kind: round(statistics.median(t), 4) for kind, t in times.items()}
+        print(f"{name:18}" + "".join(
+            f"{f'{statistics.median(t):.3f} ({statistics.quantiles(t, n=10)[-1]:.3f})':>18}" for t in times.values()))
+    print(json.dumps({"bench": "sampling", "n_vocab": n_vocab, "repeats": REPEATS, "median_ms": results}))
+
+
+if __name__ == "__main__":
+    main()
