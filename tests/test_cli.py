@@ -69,7 +69,7 @@ def test_a_command_that_is_missing_does_not_break_the_others(
     (["zzz"], "there is no command 'zzz'; `ggpy --help` lists them"),
     (["list", "--no-such-flag"], "unrecognized arguments: --no-such-flag"),
     (["list", "--path"], "unrecognized arguments: --path"),     # flags are never abbreviated
-    (["show"], "the following arguments are required"),
+    (["rm"], "the following arguments are required"),
 ])
 def test_wrong_usage_exits_with_2(argv: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The message says what is wrong; nothing is run."""

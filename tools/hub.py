@@ -147,10 +147,13 @@ def _fetch_blob(model: HubModel, file: RepoSibling, commit: str, blobs: Path, re
 
 def _download(model: HubModel, name: str, commit: str, target: Path, size: int, report: Callable[[int], None]) -> None:
     """Append to `target` what it lacks of the file; the library tries again when a connection breaks."""
-    from huggingface_hub import hf_hub_url
+    from huggingface_hub import constants, hf_hub_url
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
+    if size > constants.MAX_HTTP_DOWNLOAD_SIZE:
+        raise PullError(f"{model}: {printable(name)} has {size / 1e9:,.0f} GB, which the hub gives to its own tools "
+                        f"alone: run `hf download {model.repo} {printable(name)}`, then this command again")
     if target.exists() and target.stat().st_size > size:
         target.unlink()
     url = hf_hub_url(model.repo, name, revision=commit)

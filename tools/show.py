@@ -22,15 +22,20 @@ CHAT_TEMPLATE = "tokenizer.chat_template"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="NAME|FILE", help="a model that has been pulled (a name that `ggpy list` "
-                        "shows, or hf:user/repo[:QUANT]), or a GGUF file")
+    parser.add_argument("model", nargs="?", metavar="NAME|FILE", help="a model that has been pulled (a name that "
+                        "`ggpy list` shows, or hf:user/repo[:QUANT]), or a GGUF file")
+    parser.add_argument("-hf", "-hfr", "--hf-repo", dest="hub_model", type=hub_names.hub_name,
+                        metavar="user/repo[:QUANT]", help="a model of Hugging Face that has been pulled")
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print one JSON object, sizes in bytes")
     output.add_argument("--template", action="store_true", help="print the chat template alone")
+    parser.set_defaults(fail=parser.error)
 
 
 def main(args: argparse.Namespace) -> int:
-    file = GGUFFile(_local_file(args.model))
+    if (args.model is None) == (args.hub_model is None):
+        args.fail("give one model: NAME, FILE or -hf")
+    file = GGUFFile(_local_file(args.model or args.hub_model))
     if args.template:
         print_template(file)
         return 0

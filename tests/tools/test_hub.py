@@ -256,6 +256,13 @@ def test_too_little_space_is_told_before_downloading(hub: FakeHub, monkeypatch: 
     assert hub.transfers() == []
 
 
+def test_a_file_too_large_for_http_is_told(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the hub's own tool has fetched it, it is found like any other."""
+    monkeypatch.setattr(constants, "MAX_HTTP_DOWNLOAD_SIZE", 14)
+    with pytest.raises(PullError, match=r"run `hf download user/model model-Q4_K_M\.gguf`, then this command again"):
+        pull(MODEL)
+
+
 def test_a_full_disk_leaves_no_model(hub: FakeHub, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk fills up under the download."""
     def no_space(descriptor: int) -> None:
@@ -320,6 +327,15 @@ def test_the_quantisation_in_a_name(name: str, quant: str) -> None:
 
 def test_show_does_not_download(hub: FakeHub, capsys: pytest.CaptureFixture[str]) -> None:
     """Describing a model is no reason to fetch it."""
-    assert cli.main(["show", "hf:user/model"]) == 1
-    assert "run `ggpy pull hf:user/model` first" in capsys.readouterr().err
+    for argv in (["hf:user/model"], ["-hf", "user/model"]):
+        assert cli.main(["show", *argv]) == 1
+        assert "run `ggpy pull hf:user/model` first" in capsys.readouterr().err
     assert hub.requests == []
+
+
+def test_show_needs_one_model(capsys: pytest.CaptureFixture[str]) -> None:
+    """By its name or by the flag, not both."""
+    for argv in (["hf:user/model", "-hf", "user/model"], []):
+        with pytest.raises(SystemExit, match="2"):
+            cli.main(["show", *argv])
+    assert "give one model" in capsys.readouterr().err
