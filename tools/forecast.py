@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ggpy.backends.cpu.weights import packed_bytes, stays_in_file
+from ggpy.engine.config import EngineConfig
 from ggpy.engine.kv import pages_for
 from ggpy.errors import GgpyError
 from ggpy.gguf import GGUFFile, TensorInfo
@@ -15,11 +16,11 @@ from ggpy.graph.plan import Plan
 from ggpy.kernels.cpu.attention_memory import attention_partials_bytes
 from ggpy.kernels.cpu.packing import packing_of
 from ggpy.kernels.cpu.step import PAGE_TOKENS
+from ggpy.llm import DEFAULT_N_CTX, MAX_RUNNING
 from ggpy.machine import usable_cores
 from ggpy.models import build_model
 
-DEFAULT_N_CTX = 4096
-MAX_BATCH_TOKENS, MAX_OUTPUTS = 512, 64     # of a step, as `ggpy run` has them
+MAX_BATCH_TOKENS = EngineConfig(n_ctx=DEFAULT_N_CTX).max_batch_tokens
 F16_BYTES = 2
 
 
@@ -51,7 +52,7 @@ def forecast(file: GGUFFile, n_ctx_train: int | None, kv_bytes_per_token: int | 
     try:
         model = build_model(file)
         plan = lower(model.graph, wants_int8=lambda tensor: packing_of(tensor.type).int8,
-                     max_tokens=MAX_BATCH_TOKENS, max_outputs=MAX_OUTPUTS)
+                     max_tokens=MAX_BATCH_TOKENS, max_outputs=MAX_RUNNING)
     except GgpyError as error:
         return _from_tensors(file, sizes, kv_bytes_per_token), str(error)
     return _from_plan(plan, sizes), None

@@ -291,7 +291,8 @@ def test_two_pulls_at_once_download_once(hub: FakeHub, monkeypatch: pytest.Monke
 
 def test_the_hubs_own_variables_hold(hub: FakeHub, tmp_path: Path) -> None:
     """HF_ENDPOINT and HF_HOME name a mirror and a cache, in a process of its own."""
-    environment = {**os.environ, "HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path / "home")}
+    others = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGINGFACE_"))}
+    environment = {**others, "HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path / "home")}
     command = [sys.executable, "-m", "ggpy", "pull", "hf:user/model:Q8_0"]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     path = Path(result.stdout.strip())
