@@ -134,7 +134,7 @@ def sampling_params(args: argparse.Namespace, metadata: Mapping[str, Any]) -> Sa
             value = value if value >= 0 else None
         elif value is None:
             continue
-        values[name] = max(0, value) if name in ZERO_IF_NEGATIVE else value
+        values[name] = 0 if name in ZERO_IF_NEGATIVE and value < 0 else value       # nan stays, for SamplingParams to refuse
     if (breakers := values.get("dry_sequence_breakers")) and "none" in breakers:
         values["dry_sequence_breakers"] = breakers[len(breakers) - breakers[::-1].index("none"):]
     return SamplingParams(**values)
