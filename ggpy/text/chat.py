@@ -69,10 +69,14 @@ class ChatTemplate:
     @functools.cached_property
     def capabilities(self) -> Capabilities:
         """What the template can write, found by rendering it with small conversations."""
+        from ggpy.text.chat_limits import LimitError
+
         def trial(messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> str | None:
             try:
                 return self._run(messages, {"tools": tools, "documents": None, "add_generation_prompt": False})
-            except TemplateError:
+            except TemplateError as error:
+                if isinstance(error.__cause__, LimitError):     # no better with other messages
+                    raise
                 return None
 
         return probe(trial)

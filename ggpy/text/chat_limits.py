@@ -16,12 +16,16 @@ import jinja2
 MAX_TEXT = 16_000_000       # characters of one text, the whole conversation included
 MAX_ITEMS = 1_000_000       # of one list
 MAX_STEPS = 4_000_000       # of one rendering; a step is about a microsecond
-MAX_SECONDS = 10.0          # of one rendering, for what steps do not count
+MAX_SECONDS = 30.0          # of one rendering, for what steps do not count
 MAX_WIDTH = 100_000         # of padding, indentation and the like
 MAX_BITS = 4096             # of an integer
 _CHARS_PER_STEP = 256
 _STEPS_PER_CLOCK = 512
 _WIDE_FIELD = re.compile(r"\d{5,}|\*|\{[^{}]*\{")      # widths over 9999, and widths taken from arguments
+
+
+class LimitError(jinja2.TemplateError):
+    """A template that takes more than it may."""
 
 
 class Budget:
@@ -35,25 +39,25 @@ class Budget:
         self._next_clock = 0
 
     def charge(self, steps: int = 1) -> None:
-        """Count work that is done; raises jinja2.TemplateError if it was too much."""
+        """Count work that is done; raises LimitError if it was too much."""
         self.num_steps += steps
         if self.num_steps > self.max_steps:
-            raise jinja2.TemplateError(f"the template takes more than {self.max_steps:,} steps; does it loop forever?")
+            raise LimitError(f"the template takes more than {self.max_steps:,} steps; does it loop forever?")
         if self.num_steps >= self._next_clock:
             self._next_clock = self.num_steps + _STEPS_PER_CLOCK
             if time.monotonic() > self.deadline:
-                raise jinja2.TemplateError(f"the template takes more than {MAX_SECONDS:.0f} seconds")
+                raise LimitError(f"the template takes more than {MAX_SECONDS:.0f} seconds")
 
     def charge_text(self, size: int) -> None:
-        """Count a text of `size` characters; raises jinja2.TemplateError if it is too long."""
+        """Count a text of `size` characters; raises LimitError if it is too long."""
         if size > MAX_TEXT:
-            raise jinja2.TemplateError(f"the template makes a text of more than {MAX_TEXT:,} characters")
+            raise LimitError(f"the template makes a text of more than {MAX_TEXT:,} characters")
         self.charge(1 + size // _CHARS_PER_STEP)
 
     def charge_items(self, size: int) -> None:
-        """Count a list of `size` items; raises jinja2.TemplateError if it is too long."""
+        """Count a list of `size` items; raises LimitError if it is too long."""
         if size > MAX_ITEMS:
-            raise jinja2.TemplateError(f"the template makes a list of more than {MAX_ITEMS:,} items")
+            raise LimitError(f"the template makes a list of more than {MAX_ITEMS:,} items")
         self.charge(1 + size // 32)
 
     def weigh(self, value: Any) -> int:
@@ -81,6 +85,17 @@ class Budget:
             self.charge_items(len(value))
         return value
 
+    def joined(self, texts: Iterable[str]) -> str:
+        """All `texts` as one; raises LimitError at the first that makes it too long."""
+        total, seen = 0, []
+        for text in texts:
+            total += len(text)
+            if total > MAX_TEXT:
+                break
+            seen.append(text)
+        self.charge_text(total)
+        return "".join(seen)
+
 
 current_budget: ContextVar[Budget | None] = ContextVar("current_budget", default=None)
 
@@ -104,7 +119,7 @@ def check_operator(operator: str, left: Any, right: Any) -> None:
     elif operator in ("*", "**") and isinstance(left, int) and isinstance(right, int):
         bits = right.bit_length() if operator == "*" else left.bit_length() * max(right - 1, 0)
         if left.bit_length() + bits > MAX_BITS:
-            raise jinja2.TemplateError(f"the template makes an integer of more than {MAX_BITS:,} bits")
+            raise LimitError(f"the template makes an integer of more than {MAX_BITS:,} bits")
     elif operator in ("*", "+"):
         for value, other in ((left, right), (right, left)):
             if isinstance(value, str | bytes):
@@ -120,7 +135,7 @@ def check_method(owner: str | bytes | int, name: str, args: Sequence[Any], kwarg
     if isinstance(owner, int):
         return
     if name in ("translate", "maketrans"):
-        raise jinja2.TemplateError(f"{name} is not for templates")
+        raise LimitError(f"{name} is not for templates")
     if name in ("format", "format_map"):
         check_format(owner, values)
     elif name == "join":
@@ -163,14 +178,14 @@ def check_widths(values: Iterable[Any]) -> None:
     """Refuse numbers that could be the width of something enormous."""
     for value in values:
         if isinstance(value, int) and abs(value) > MAX_WIDTH:
-            raise jinja2.TemplateError(f"{value:.6g} as an argument: expected at most {MAX_WIDTH:,}")
+            raise LimitError(f"{value:.6g} as an argument: expected at most {MAX_WIDTH:,}")
 
 
 def check_format(form: str | bytes, arguments: Any) -> None:
     """Refuse to fill in `form` if the result would be too long."""
     text = form.decode("latin-1") if isinstance(form, bytes) else form
     if _WIDE_FIELD.search(text):
-        raise jinja2.TemplateError(f"the format {text[:40]!r}: expected fields at most 9,999 wide")
+        raise LimitError(f"the format {text[:40]!r}: expected fields at most 9,999 wide")
     n_fields = text.count("%") + text.count("{")
     budget().charge_text(len(text) + n_fields * (budget().weigh(arguments) + 9999 * bool(re.search(r"\d", text))))
 
