@@ -31,9 +31,16 @@ def top_p(candidates: Candidates, p: float, min_keep: int, floor_p: float = 0) -
         above = candidates.logits >= _floor(candidates, floor_p)
         weights = weights[above]
         candidates.filter(np.flatnonzero(above))
-    head, running = candidates.head_reaching(weights, enough)
-    n = max(min_keep, int(np.searchsorted(running, enough)) + 1)
-    candidates.take(head[:n] if n <= len(head) else candidates.first(n))
+    reach = candidates.reach(weights, enough)
+    head = reach.head[: reach.n_in_head(enough)]
+    if len(reach.before) + len(head) < min_keep:
+        candidates.keep_first(min_keep)
+    elif len(reach.before):
+        stays = np.zeros(len(candidates), bool)
+        stays[reach.before] = stays[head] = True
+        candidates.filter(np.flatnonzero(stays))
+    else:
+        candidates.take(head)
 
 
 def min_p(candidates: Candidates, p: float, min_keep: int) -> None:

@@ -35,8 +35,8 @@ def position_of(candidates: Candidates, number: float) -> int:
     if candidates.is_settled:
         return first_reaching(weights, number)
     target = max(weights.sum(dtype=np.float64) * number, math.ulp(0))
-    head, running = candidates.head_reaching(weights, target)
-    return int(head[np.searchsorted(running, min(target, running[-1]))])
+    reach = candidates.reach(weights, target)
+    return int(reach.head[reach.n_in_head(target) - 1])
 
 
 def first_reaching(weights: Float32, number: float) -> int:
