@@ -40,9 +40,13 @@ def plain_data(value: Any, where: str) -> Any:
     """
     if value is None or type(value) in (str, int, float, bool):
         return value
-    for plain in (str, bool, int, float):
-        if isinstance(value, plain):
-            return plain(value)
+    # members of enumerations and the like, back to the base type
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
     if isinstance(value, Mapping):
         return {plain_data(key, where): plain_data(item, f"{where}.{key}") for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):

@@ -1,0 +1,206 @@
+"""Messages reach a template in the form that it writes."""
+
+import enum
+from typing import Any
+
+import pytest
+
+from ggpy.errors import TemplateError
+from ggpy.text import ChatTemplate, Tokenizer
+from tests.text.token_data import byte_bpe
+
+USER = {"role": "user", "content": "Hi"}
+PARTS = {"role": "user", "content": [{"type": "text", "text": "Hi"}, {"type": "text", "text": "there"}]}
+TEXTS = "{% for m in messages %}{{ m.role[0] + ':' + m.content + ';' }}{% endfor %}"
+PARTS_ONLY = "{% for m in messages %}{{ m.role[0] }}:{% for p in m.content %}{{ p.text }},{% endfor %};{% endfor %}"
+BOTH = (
+    "{% for m in messages %}{{ m.content if m.content is string else m.content | map(attribute='text') | join('+') }};"
+    "{% endfor %}"
+)
+CALLS = "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ CALL }}{% endfor %}{% endfor %}"
+AS_OBJECT = CALLS.replace("CALL", "c.function.arguments | tojson")
+AS_TEXT = CALLS.replace("CALL", "'[' + c.function.arguments + ']'")
+EITHER = CALLS.replace("CALL", "c.function.arguments if c.function.arguments is string else 'an object'")
+
+
+def call(arguments: Any) -> dict[str, Any]:
+    """An assistant's message that only calls a tool."""
+    function = {"name": "f", "arguments": arguments}
+    return {"role": "assistant", "tool_calls": [{"type": "function", "function": function}]}
+
+
+@pytest.mark.parametrize(
+    ("source", "message", "text"),
+    [
+        (TEXTS, PARTS, "u:Hi\nthere;"),
+        (TEXTS, {"role": "user", "content": ["Hi", {"text": "there"}]}, "u:Hi\nthere;"),
+        (PARTS_ONLY, USER, "u:Hi,;"),
+        (PARTS_ONLY, PARTS, "u:Hi,there,;"),
+        (BOTH, USER, "Hi;"),
+        (BOTH, PARTS, "Hi+there;"),
+    ],
+)
+def test_texts_and_parts(source: str, message: dict[str, Any], text: str) -> None:
+    """A template of texts gets the parts joined, a template of parts gets a text as one."""
+    assert ChatTemplate(source).render([message]) == text
+
+
+def test_parts_that_are_no_text() -> None:
+    """A template of texts would leave an image out without a word."""
+    image = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}
+    with pytest.raises(TemplateError, match=r"messages\[1\].content\[0\]: .* takes only text, found 'image_url'"):
+        ChatTemplate(TEXTS).render([USER, image])
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "text"),
+    [
+        (AS_OBJECT, {"a": "é"}, '{"a": "é"}'),
+        (AS_OBJECT, '{"a":   "é"}', '{"a": "é"}'),
+        (AS_OBJECT, "", "{}"),
+        (AS_TEXT, '{"a":   1}', '[{"a":   1}]'),
+        (AS_TEXT, {"a": "é"}, '[{"a": "é"}]'),
+        (EITHER, '{"a": 1}', '{"a": 1}'),
+    ],
+)
+def test_arguments_of_calls(source: str, arguments: Any, text: str) -> None:
+    """OpenAI's API has them as JSON text, most templates write an object."""
+    assert ChatTemplate(source).render([USER, call(arguments)]) == text
+
+
+def test_arguments_that_are_no_json() -> None:
+    """The error names the call."""
+    with pytest.raises(TemplateError, match=r"messages\[1\].tool_calls\[0\]: the arguments '\{\"a\": ' are not JSON"):
+        ChatTemplate(AS_OBJECT).render([USER, call('{"a": ')])
+
+
+def test_calls_without_words() -> None:
+    """A template that cannot do without a content gets an empty one; one that can sees that there is none."""
+    nothing = {**call({}), "content": None}
+    assert ChatTemplate(TEXTS).render([USER, nothing]) == "u:Hi;a:;"
+    assert ChatTemplate("{{ messages[1].content is defined }}").render([USER, nothing]) == "False"
+
+
+def test_reasoning_has_several_names() -> None:
+    """Templates read the first or the second, whatever the message has."""
+    source = "{% for m in messages %}{{ m.reasoning_content }}|{{ m.thinking }};{% endfor %}"
+    for name in ("reasoning_content", "thinking", "reasoning"):
+        assert ChatTemplate(source).render([{"role": "assistant", "content": "", name: "Hm"}]) == "Hm|Hm;"
+
+
+def test_messages_are_left_as_they_are() -> None:
+    """What is adapted is a copy."""
+    message = call('{"a": 1}')
+    ChatTemplate(AS_OBJECT).render([PARTS, message])
+    assert message == call('{"a": 1}')
+    assert PARTS["content"] == [{"type": "text", "text": "Hi"}, {"type": "text", "text": "there"}]
+
+
+def test_only_plain_data() -> None:
+    """Objects with methods would be a way out of the sandbox."""
+    class Role(str, enum.Enum):     # noqa: UP042  (the kind whose text is not its value)
+        USER = "user"
+
+    source = "{{ messages[0].role }}{{ messages[0].role.name }}"
+    assert ChatTemplate(source).render([{"role": Role.USER, "content": ""}]) == "user"
+    with pytest.raises(TemplateError, match=r"messages\[0\].content: expected text, .* found object"):
+        ChatTemplate(TEXTS).render([{"role": "user", "content": object()}])
+    with pytest.raises(TemplateError, match=r"tools\[0\].x: expected text, .* found bytes"):
+        ChatTemplate(TEXTS).render([USER], tools=[{"x": b""}])
+
+
+@pytest.mark.parametrize(
+    ("messages", "error"),
+    [
+        ([{"content": "Hi"}], r"messages\[0\] has no role: expected system, user"),
+        ([USER, "Hi"], r"messages\[1\]: expected a mapping with role and content, found 'Hi'"),
+    ],
+)
+def test_what_is_no_message(messages: Any, error: str) -> None:
+    """The error says which one."""
+    with pytest.raises(TemplateError, match=error):
+        ChatTemplate(TEXTS).render(messages)
+
+
+def test_template_without_system_messages() -> None:
+    """Its own words, and what to do."""
+    source = "{% if messages[0].role == 'system' %}{{ raise_exception('No system role') }}{% endif %}" + TEXTS
+    with pytest.raises(TemplateError, match=r"line 1: No system role \(the template takes no system message; put"):
+        ChatTemplate(source).render([{"role": "system", "content": "Be brief."}, USER])
+    assert ChatTemplate(source).render([USER]) == "u:Hi;"
+
+
+OPEN = (
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "content", "text"),
+    [
+        (OPEN, "Hel", "<user>Hi</><assistant>Hel"),
+        (OPEN, "Hel  ", "<user>Hi</><assistant>Hel  "),
+        (OPEN, "", "<user>Hi</><assistant>"),
+        (OPEN.replace("m.content", "m.content | trim"), "Hel  ", "<user>Hi</><assistant>Hel"),
+        (OPEN.replace("m.content", "m.content | trim"), "Hi</>", "<user>Hi</><assistant>Hi</>"),
+    ],
+)
+def test_answer_to_continue(source: str, content: str, text: str) -> None:
+    """The last message stays open, and no other is opened."""
+    messages = [USER, {"role": "assistant", "content": content}]
+    assert ChatTemplate(source).render(messages, continue_final_message=True) == text
+
+
+def test_reasoning_to_continue() -> None:
+    """The field is named."""
+    source = "{% for m in messages %}<think>{{ m.reasoning_content }}</think>{{ m.content }}{% endfor %}"
+    messages = [{"role": "assistant", "content": "4", "reasoning": "Two and"}]
+    assert ChatTemplate(source).render(messages, continue_final_message="reasoning_content") == "<think>Two and"
+
+
+@pytest.mark.parametrize(
+    ("source", "messages", "error"),
+    [
+        (OPEN, [], "there is no message to continue"),
+        (OPEN, [{"role": "assistant"}], r"messages\[0\] has no text under 'content' to continue"),
+        ("{{ messages[0].role }}", [USER], "the last message cannot be continued: the model's template leaves it out"),
+    ],
+)
+def test_nothing_to_continue(source: str, messages: Any, error: str) -> None:
+    """The error says why."""
+    with pytest.raises(TemplateError, match=error):
+        ChatTemplate(source).render(messages, continue_final_message=True)
+
+
+def test_variables() -> None:
+    """As a mapping or by name; what has a parameter of its own is none."""
+    template = ChatTemplate("{{ a }}{{ b }}")
+    assert template.render([USER], chat_template_kwargs={"a": 1, "b": 1}, b=2) == "12"
+    with pytest.raises(TemplateError, match="chat_template_kwargs: 'messages' is not a variable"):
+        template.render([USER], chat_template_kwargs={"messages": []})
+
+
+def test_variants_for_tools_and_documents() -> None:
+    """A file may have several templates; the one for tools is taken if there are tools."""
+    metadata = byte_bpe() | {
+        "tokenizer.chat_template": "plain", "tokenizer.chat_templates": ["tool_use", "rag"],
+        "tokenizer.chat_template.tool_use": "{{ bos_token }}{{ tools | length }} tools",
+        "tokenizer.chat_template.rag": "{{ documents | length }} documents\n{{ 1 / 0 if documents | length > 1 }}",
+    }
+    template = ChatTemplate.from_metadata(metadata, Tokenizer.from_metadata(metadata))
+    tool, document = {"type": "function", "function": {"name": "f"}}, {"text": "x"}
+    assert template.render([USER]) == "plain"
+    assert template.render([USER], tools=[]) == "plain"
+    assert template.render([USER], tools=[tool]) == "<bos>1 tools"
+    assert template.render([USER], tools=[tool], documents=[document]) == "<bos>1 tools"
+    assert template.render([USER], documents=[document]) == "1 documents\n"
+    with pytest.raises(TemplateError, match=r"tokenizer.chat_template.rag, line 2: division by zero"):
+        template.render([USER], documents=[document] * 2)
+
+
+def test_variant_that_does_not_compile() -> None:
+    """The error has its key."""
+    metadata = byte_bpe() | {"tokenizer.chat_template": "", "tokenizer.chat_template.tool_use": "\n{% if %}"}
+    with pytest.raises(TemplateError, match=r"tokenizer.chat_template.tool_use, line 2: "):
+        ChatTemplate.from_metadata(metadata, Tokenizer.from_metadata(metadata))
