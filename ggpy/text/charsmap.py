@@ -41,13 +41,7 @@ class CharsMap:
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], user_defined: list[str]) -> "CharsMap":
         """The rules of `metadata`, if it has any. Raises TokenizerError if they are cut short."""
-        value = metadata.get(_KEY)
-        if value is None:
-            return cls(None, user_defined)
-        array = np.asarray(value)
-        if array.ndim != 1 or array.dtype.kind not in "iu":
-            raise TokenizerError(f"{_KEY}: expected an array of bytes, found {type(value).__name__}")
-        return cls(array.astype(np.uint8).tobytes(), user_defined)
+        return cls(md.read_bytes(metadata, _KEY), user_defined)
 
     def normalize(self, text: str) -> str:
         """An escaped text after the rules; a stray byte becomes U+FFFD, which the rules do not see."""

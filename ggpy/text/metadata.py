@@ -32,9 +32,12 @@ def read_bool(metadata: Mapping[str, Any], key: str, default: bool) -> bool:
 def read_token_id(metadata: Mapping[str, Any], key: str, n_vocab: int) -> int | None:
     """The token id at `key`; None if the key is absent or holds -1. Raises TokenizerError if it is no id."""
     value = metadata.get(key)
-    if value is None or (not isinstance(value, bool) and value in _NOT_SET):
+    if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < n_vocab:
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if is_integer and value in _NOT_SET:
+        return None
+    if not is_integer or not 0 <= value < n_vocab:
         raise TokenizerError(f"{key}: expected a token id below {n_vocab:,}, found {_describe(value)}")
     return int(value)
 
@@ -54,15 +57,30 @@ def read_numbers(
     metadata: Mapping[str, Any], key: str, dtype: npt.DTypeLike, length: int
 ) -> npt.NDArray[Any] | None:
     """The numeric array at `key` as `dtype` (length,), or None if it is absent. Raises TokenizerError otherwise."""
+    array = _read_array(metadata, key, "iuf", "an array of numbers")
+    if array is not None and len(array) != length:
+        raise TokenizerError(f"{key}: expected {length:,} values, one per token, found {len(array):,}")
+    return None if array is None else array.astype(dtype, copy=False)
+
+
+def read_bytes(metadata: Mapping[str, Any], key: str) -> bytes | None:
+    """The array of bytes at `key`, or None if it is absent. Raises TokenizerError if it is no array of integers."""
+    array = _read_array(metadata, key, "iu", "an array of bytes")
+    return None if array is None else array.astype(np.uint8).tobytes()
+
+
+def _read_array(metadata: Mapping[str, Any], key: str, kinds: str, expected: str) -> npt.NDArray[Any] | None:
+    """The one-dimensional array at `key`, whose dtype is of one of NumPy's `kinds`; None if it is absent."""
     value = metadata.get(key)
     if value is None:
         return None
-    array = np.asarray(value)
-    if array.ndim != 1 or array.dtype.kind not in "iuf":
-        raise TokenizerError(f"{key}: expected an array of numbers, found {_describe(value)}")
-    if len(array) != length:
-        raise TokenizerError(f"{key}: expected {length:,} values, one per token, found {len(array):,}")
-    return array.astype(dtype, copy=False)
+    try:
+        array = np.asarray(value)
+    except ValueError:          # arrays of several lengths in an array
+        array = np.empty((0, 0))
+    if array.ndim != 1 or array.dtype.kind not in kinds:
+        raise TokenizerError(f"{key}: expected {expected}, found {_describe(value)}")
+    return array
 
 
 def _describe(value: Any) -> str:

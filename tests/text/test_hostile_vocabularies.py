@@ -1,9 +1,12 @@
 """Metadata that cannot be a tokenizer raises an error that names the key, what was found and what was expected."""
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ggpy.errors import TokenizerError
 from ggpy.text import Tokenizer
@@ -44,6 +47,37 @@ def test_byte_pair_metadata(changes: dict[str, Any], message: str) -> None:
     """Each of these is a file that someone could send."""
     with pytest.raises(TokenizerError, match="tokenizer.ggml." + message):
         Tokenizer.from_metadata(byte_bpe(**changes))
+
+
+TOKEN_IDS = [f"{name}_token_id" for name in (
+    "bos", "eos", "eot", "eom", "unknown", "seperator", "padding", "mask", "fim_pre", "fim_suf", "fim_mid", "fim_pad",
+    "fim_rep", "fim_sep", "prefix", "suffix", "middle")]
+KIND_OF_KEY = {
+    **dict.fromkeys(("model", "pre"), "string"), **dict.fromkeys(("tokens", "merges"), "strings"),
+    **dict.fromkeys(("token_type", "scores", "precompiled_charsmap"), "numbers"), **dict.fromkeys(TOKEN_IDS, "integer"),
+    **dict.fromkeys(("add_bos_token", "add_eos_token", "add_sep_token", "add_space_prefix", "remove_extra_whitespaces",
+                     "normalizer.lowercase", "normalizer.strip_accents"), "flag"),
+}
+NUMBERS = st.lists(st.integers(0, 100), min_size=1).map(np.array)
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "string": st.text(), "integer": st.integers(0, 100), "flag": st.booleans(), "float": st.floats(),
+    "strings": st.lists(st.text(), min_size=1), "numbers": NUMBERS, "arrays": st.lists(NUMBERS, min_size=1),
+    "flags": st.lists(st.booleans(), min_size=1).map(np.array),
+}
+
+
+@pytest.mark.parametrize("key", KIND_OF_KEY)
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_a_value_of_the_wrong_type_is_named(key: str, data: st.DataObject) -> None:
+    """Whatever stands at a key that a tokenizer reads: its key, what was expected and what was found."""
+    values = st.one_of([strategy for kind, strategy in VALUES.items() if kind != KIND_OF_KEY[key]])
+    base = _unigram() if key in ("precompiled_charsmap", "remove_extra_whitespaces") else byte_bpe()
+    if key.startswith("normalizer."):
+        base = dict(load("kinds")["wordpiece"]["metadata"])
+    full_key = f"tokenizer.ggml.{key}"
+    with pytest.raises(TokenizerError, match=rf"^{re.escape(full_key)}: expected .+ found "):
+        Tokenizer.from_metadata(base | {full_key: data.draw(values)})
 
 
 def test_bos_that_is_added_must_exist() -> None:
