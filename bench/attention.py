@@ -71,15 +71,15 @@ class Bench:
         n_pages = -(-n_ctx // PAGE_TOKENS)
         self.layer_bytes = n_pages * PAGE_TOKENS * shape.n_head_kv * shape.head_dim_k * ITEM_BYTES
         rng = np.random.default_rng(0)
-        self.pools = Arena(2 * shape.n_layer * self.layer_bytes)
+        self.pools = Arena(2 * shape.n_layer * self.layer_bytes, "bench")
         self.pools.bytes.view(np.float16)[:] = np.resize(
             rng.standard_normal(1 << 20).astype(np.float16), self.pools.bytes.size // ITEM_BYTES)
         self.table = np.arange(n_pages, dtype=np.int32)
         self.x = rng.standard_normal((rows, shape.n_head * shape.head_dim_k)).astype(np.float32)
         self.out = np.empty_like(self.x)
         stride = -(-attention_scratch_bytes(shape) // 4096) * 4096
-        self.scratch = Arena(stride * n_threads)
-        self.partials = Arena(attention_partials_bytes(shape, n_threads, n_ctx))
+        self.scratch = Arena(stride * n_threads, "bench")
+        self.partials = Arena(attention_partials_bytes(shape, n_threads, n_ctx), "bench")
         self.tiles = np.array([(i, min(TILE_ROWS, rows - i), depth + i, self.table.ctypes.data)
                                for i in range(0, rows, TILE_ROWS)], np.int64)
         self.step = argument_block(STEP, **dict.fromkeys(STEP._fields, 0) | {

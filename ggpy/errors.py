@@ -9,6 +9,7 @@ GgpyError
 ├── RequestError            a request can't be served as it stands
 │   └── PromptTooLongError  the prompt does not fit the context
 ├── OutOfPagesError         the KV pool is full
+├── OutOfMemoryError        the system does not give the memory that a model needs
 ├── KernelError             a kernel cannot be compiled or loaded on this machine
 └── PullError               a model could not be fetched
 """
@@ -48,6 +49,10 @@ class PromptTooLongError(RequestError):
 
 class OutOfPagesError(GgpyError):
     """The KV pool has no page left for a request."""
+
+
+class OutOfMemoryError(GgpyError):
+    """The system does not give the memory that a model needs; the text says for what, and how to need less."""
 
 
 class KernelError(GgpyError):

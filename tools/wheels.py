@@ -126,7 +126,7 @@ class _PipDownload:
         folder = Path(tempfile.mkdtemp(prefix="fetch-", dir=parent))
         # sdists are refused because unpacking one runs its code; no cache because the wheels are kept here anyway
         command = [
-            sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir",
+            sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir",
             "--no-input", "--disable-pip-version-check", "--progress-bar", "off", "--dest", str(folder), requirement,
         ]
         environment = os.environ | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))

@@ -68,10 +68,12 @@ class PrefixCache:
         return shared, len(shared) * PAGE_TOKENS
 
     def reclaim(self, n_pages: int) -> bool:
-        """Let go of kept sequences until `n_pages` are free; False if there are fewer even then."""
+        """Let go of kept sequences until `n_pages` are free; False, and all is kept, if there are fewer even then."""
+        if self.pool.n_free + self.n_pages < n_pages:
+            return False
         while self.pool.n_free < n_pages and self.kept:
             self.pool.release(self.kept.pop(0).pages)
-        return self.pool.n_free >= n_pages
+        return True
 
     def _is_ours_alone(self, pages: Pages) -> bool:
         return bool((self.pool.holders(pages) == 1).all())

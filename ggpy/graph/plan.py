@@ -6,7 +6,7 @@ form that integer dot products read, for as many rows as a step may have.
 
 from dataclasses import dataclass, field
 
-from ggpy.graph.ops import Attention, Embed, Op, RopeTable, RowKind
+from ggpy.graph.ops import Attention, Embed, Op, RopeTable, Route, RowKind
 
 ALIGNMENT = 64
 ROUTING_BYTES = 40      # per slot: its expert and its place by expert (int32), a chunk (3 int64), 8 bytes to spare
@@ -53,11 +53,14 @@ class Task:
 
     def reads(self) -> tuple[Buffer, ...]:
         """Everything that the task reads; its float inputs count even where only the int8 form is used."""
-        extra = (self.int8_in, self.residual, self.routing)
+        routing = None if isinstance(self.op, Route) else self.routing
+        extra = (self.int8_in, self.residual, routing)
         return (*self.inputs, *(buffer for buffer in extra if buffer is not None))
 
     def writes(self) -> tuple[Buffer, ...]:
-        return (self.out, self.int8_out) if self.int8_out is not None else (self.out,)
+        """Everything that the task writes; a Route makes the routing that others read."""
+        routing = self.routing if isinstance(self.op, Route) else None
+        return (self.out, *(buffer for buffer in (self.int8_out, routing) if buffer is not None))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

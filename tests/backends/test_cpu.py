@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ggpy.backends.base import PAGE_TOKENS, StepSequence
 from ggpy.backends.cpu import CpuBackend
 from ggpy.backends.reference import evaluate
+from ggpy.errors import OutOfMemoryError
 from ggpy.gguf import GGUFFile
 from ggpy.models import build_model
 from tests.models.arch_data import ArchModel, arch_names
@@ -169,3 +170,10 @@ def test_hidden_states_are_those_of_the_reference(name: str, arch_model: Load) -
         logits = in_chunks(backend, model.tokens, [128], pages(0, 1, 2))
     assert np.abs(hidden - reference["hidden"]).max() <= model.tolerance
     assert np.abs(logits - model.logits).max() <= model.tolerance
+
+
+def test_memory_that_the_system_does_not_give_is_an_error_that_says_for_what(arch_model: Load) -> None:
+    """A cache for a thousand billion tokens."""
+    with pytest.raises(OutOfMemoryError, match=r"keys and values: .* GB of memory are needed"), cpu(
+            arch_model("llama"), n_pages=1 << 50):
+        pass

@@ -104,6 +104,20 @@ def test_addition_of_a_value_used_twice_is_not_fused() -> None:
     assert names(lowered(g)).count("Add") == 2
 
 
+def test_routing_is_something_that_its_route_writes() -> None:
+    """What brings slots in order of expert reads the routing, so it runs after a barrier behind the route."""
+    g = Graph()
+    x = g.embed(weight("e", 10, 64))
+    route = g.route(g.linear(x, weight("gate", 4, 64, kind=TensorType.F32)), 2)
+    slots = g.expert_linear(x, route, weight("up", 4, 64, 64))
+    g.output("logits", g.expert_sum(slots, route))
+    plan = lowered(g)
+    router = next(task for task in plan.tasks if task.op is route)
+    assert router.routing in router.writes()
+    assert router.routing not in router.reads()
+    assert router.barrier
+
+
 @pytest.mark.parametrize("n_layer", [1, 2, 5])
 def test_buffers_in_use_together_never_overlap(n_layer: int) -> None:
     """At each task, everything that is still to be read stands apart in memory."""

@@ -60,7 +60,7 @@ class CpuBackend:
         self.n_vocab = self.plan.outputs["logits"].row_bytes // 4
         self.weights = WeightStore(gguf, _matrices(self.plan), float32=float32,
                                    mapped=_stays_mapped(repack, _matrices(self.plan), float32))
-        self._arena = Arena(self.plan.arena_bytes)
+        self._arena = Arena(self.plan.arena_bytes, "activations")
         self.n_embd = self.plan.outputs["hidden"].row_bytes // 4
         self._logits, self._hidden = (
             self._arena.floats(self.plan.offsets[self.plan.outputs[kind]], self.max_outputs, width)
@@ -70,9 +70,9 @@ class CpuBackend:
         self._rope = {table: RopeMemory(table, max_tokens) for table in self.plan.rope_tables}
         self._kv, pools = _kv_pools(self.plan, n_pages, KV_BYTES[kv_type])
         stride = self._scratch_stride()
-        self._scratch = Arena(stride * n_threads)
+        self._scratch = Arena(stride * n_threads, "work memory of the threads")
         self._partials = Arena(max((attention_partials_bytes(op, n_threads, n_pages * PAGE_TOKENS)
-                                    for op in self.plan.attentions), default=0))
+                                    for op in self.plan.attentions), default=0), "partial sums of attention")
         capacity: dict[RowKind, int] = {
             "tokens": max_tokens, "outputs": self.max_outputs, "slots": max_tokens * self.plan.n_used}
         self.entries = Encoder(
@@ -105,8 +105,9 @@ class CpuBackend:
         n_tokens, n_outputs = self._step.fill(sequences)
         for op, rows in self._embeds:
             index = self._step.positions[:n_tokens] if op.by_position else self._step.tokens[:n_tokens]
-            values = dequantize(op.weight.rows()[index], op.weight.type)
-            np.multiply(values, np.float32(op.scale), out=rows[:n_tokens])
+            with np.errstate(all="ignore"):     # damaged weights show as logits that are no numbers
+                values = dequantize(op.weight.rows()[index], op.weight.type)
+                np.multiply(values, np.float32(op.scale), out=rows[:n_tokens])
         for memory in self._rope.values():
             memory.fill(self._step.positions[:n_tokens])
         self.team.run(tape, self._step.address)
@@ -164,7 +165,7 @@ def _kv_pools(plan: Plan, n_pages: int, item_bytes: int) -> tuple[Arena, dict[in
                             for dim in (op.head_dim_k, op.head_dim_v))
         offsets[op.layer] = (size, size + k_bytes)
         size += k_bytes + v_bytes
-    arena = Arena(size)
+    arena = Arena(size, "keys and values")
     return arena, {layer: LayerPool(arena.address + k, arena.address + v) for layer, (k, v) in offsets.items()}
 
 

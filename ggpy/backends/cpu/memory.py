@@ -5,6 +5,8 @@ import mmap
 import numpy as np
 import numpy.typing as npt
 
+from ggpy.errors import OutOfMemoryError
+
 HUGE_PAGE = 2 << 20
 PREFETCH_BYTES = 8192       # kernels prefetch this far past what they read
 
@@ -12,12 +14,18 @@ PREFETCH_BYTES = 8192       # kernels prefetch this far past what they read
 class Arena:
     """`size_bytes` of zeros, starting on a huge page; pages exist once they are touched.
 
-    4 KB pages cost decode about a quarter of the memory bandwidth, so huge pages are asked for.
+    4 KB pages cost decode about a quarter of the memory bandwidth, so huge pages are asked for. `purpose` says in the
+    error what the memory is for. Raises OutOfMemoryError if the system does not give it.
     """
 
-    def __init__(self, size_bytes: int) -> None:
+    def __init__(self, size_bytes: int, purpose: str) -> None:
         self.size_bytes = size_bytes
-        self._map = mmap.mmap(-1, size_bytes + PREFETCH_BYTES + HUGE_PAGE)
+        try:
+            self._map = mmap.mmap(-1, size_bytes + PREFETCH_BYTES + HUGE_PAGE)
+        except (OSError, OverflowError, ValueError) as error:
+            raise OutOfMemoryError(
+                f"{purpose}: {size_bytes / 1e9:,.1f} GB of memory are needed and the system does not give them; take a "
+                "shorter context (-c), smaller steps (-b), fewer threads (-t) or a smaller model") from error
         if hasattr(mmap, "MADV_HUGEPAGE") and size_bytes >= HUGE_PAGE:
             self._map.madvise(mmap.MADV_HUGEPAGE)
         whole = np.frombuffer(self._map, np.uint8)

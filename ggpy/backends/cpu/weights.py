@@ -15,7 +15,7 @@ from ggpy.kernels.cpu.team import TAPE_WORDS, Team
 
 
 @dataclass(frozen=True, slots=True)
-class PackedWeight:
+class PlacedWeight:
     """Where one matrix (or one per expert) lies, and which format's kernels read it.
 
     `mapped` weights are the file's own rows, `row_bytes` apart; others are packed groups of `packing`.
@@ -41,7 +41,7 @@ class PackedWeight:
 
     @property
     def row_bytes(self) -> int:
-        return self.tensor.size_bytes // (self.tensor.n_elements // self.n_in)
+        return self.tensor.row_bytes
 
 
 class WeightStore:
@@ -52,26 +52,21 @@ class WeightStore:
 
     def __init__(self, gguf: GGUFFile, matrices: Iterable[TensorInfo], *, float32: bool, mapped: bool) -> None:
         self._gguf = gguf
-        self._weights: dict[str, PackedWeight] = {}
         self._vectors: dict[str, npt.NDArray[np.float32]] = {}
-        offsets: dict[str, int] = {}
-        size = 0
-        for tensor in matrices:
-            if tensor.name in offsets:
-                continue
+        unique = {tensor.name: tensor for tensor in matrices}
+        in_file = {name: mapped and stays_in_file(tensor, float32=float32) for name, tensor in unique.items()}
+        packed = [tensor for name, tensor in unique.items() if not in_file[name]]
+        self.arena = Arena(packed_bytes(packed, float32=float32), "packed weights")
+        self._weights: dict[str, PlacedWeight] = {}
+        free = self.arena.address
+        for name, tensor in unique.items():
             packing = packing_of(tensor.type, float32=float32)
-            in_place = mapped and stays_in_file(tensor, float32=float32)
-            offsets[tensor.name] = size
-            weight = PackedWeight(tensor, packing, 0, in_place)
-            self._weights[tensor.name] = weight
-            if not in_place:
-                size += aligned(weight.expert_bytes * _n_matrices(tensor))
-        self.arena = Arena(size)
-        for name, weight in self._weights.items():
-            address = weight.tensor.data.ctypes.data if weight.mapped else self.arena.address + offsets[name]
-            self._weights[name] = PackedWeight(weight.tensor, weight.packing, int(address), weight.mapped)
+            address = int(tensor.data.ctypes.data) if in_file[name] else free
+            self._weights[name] = PlacedWeight(tensor, packing, address, in_file[name])
+            if not in_file[name]:
+                free += packed_bytes([tensor], float32=float32)
 
-    def matrix(self, tensor: TensorInfo) -> PackedWeight:
+    def matrix(self, tensor: TensorInfo) -> PlacedWeight:
         return self._weights[tensor.name]
 
     def vector(self, tensor: TensorInfo | None) -> int:
@@ -101,7 +96,7 @@ class WeightStore:
                 self._pack(weight, floats, weight.n_in * 4, team, addresses)
             self._gguf.advise_dontneed(weight.tensor)
 
-    def _pack(self, weight: PackedWeight, source: npt.NDArray[np.uint8] | npt.NDArray[np.float32], row_bytes: int,
+    def _pack(self, weight: PlacedWeight, source: npt.NDArray[np.uint8] | npt.NDArray[np.float32], row_bytes: int,
               team: Team, addresses: dict[str, int]) -> None:
         blocks = [argument_block(PACK, source=int(source.ctypes.data) + i * weight.n_out * row_bytes,
                                  packed=weight.address + i * weight.expert_bytes, n_out=weight.n_out,
@@ -113,7 +108,7 @@ class WeightStore:
         tape[:, 1] = [block.ctypes.data for block in blocks]
         team.run(tape, 0)
 
-    def _expand(self, weight: PackedWeight) -> None:
+    def _expand(self, weight: PlacedWeight) -> None:
         from ggpy.kernels.cpu.expand import expand  # rare formats only
 
         rows = weight.tensor.rows().reshape(_n_matrices(weight.tensor), weight.n_out, -1)
@@ -132,7 +127,7 @@ def stays_in_file(tensor: TensorInfo, *, float32: bool) -> bool:
 def packed_bytes(matrices: Iterable[TensorInfo], *, float32: bool) -> int:
     """Memory that packed copies of these matrices take."""
     unique = {tensor.name: tensor for tensor in matrices}.values()
-    return sum(packing_of(tensor.type, float32=float32).size_bytes(*tensor.shape[-2:]) * _n_matrices(tensor)
+    return sum(aligned(packing_of(tensor.type, float32=float32).size_bytes(*tensor.shape[-2:]) * _n_matrices(tensor))
                for tensor in unique)
 
 

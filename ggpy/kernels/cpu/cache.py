@@ -74,7 +74,7 @@ def read_object(path: Path) -> bytes | None:
     """The object code in `path`, or None if it is absent or damaged."""
     try:
         data = path.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     code = data[DIGEST_BYTES:]
     return code if hashlib.sha256(code).digest() == data[:DIGEST_BYTES] else None

@@ -1,6 +1,6 @@
 """Kernels to machine code: Numba makes LLVM code of a function, LLVM makes an object file for the level.
 
-Runs in worker processes of its own (`python -m ggpy.kernels.cpu.compile`), so that kernels compile in parallel and
+Runs in worker processes of its own (see `library.py`), so that kernels compile in parallel and
 an engine whose kernels are on disk never imports Numba. Optimising happens once, here, with the features of the level:
 Numba's own passes are turned off.
 """
@@ -109,7 +109,3 @@ def main() -> int:
         write_object(object_path(name), compile_kernel(name))
         print(name, flush=True)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -16,9 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from ggpy.errors import KernelError
-from ggpy.kernels.cpu.cache import object_path, read_object, source_bytes
+from ggpy.kernels.cpu.cache import PACKAGE, cache_folder, object_path, read_object, source_bytes
 
 Progress = Callable[[str, int, int], None]      # kernel just finished, how many are done, of how many
+
+# the folder of ggpy comes last, and the current folder not at all: nothing in it may pass for a module
+WORKER = "import sys; sys.path.append(sys.argv[1]); from ggpy.kernels.cpu.compile import main; sys.exit(main())"
 
 logger = logging.getLogger("ggpy")
 _engines: list[Any] = []                        # JIT engines own the code for the life of the process
@@ -33,11 +36,23 @@ def addresses(names: Iterable[str], progress: Progress | None = None) -> dict[st
     wanted = list(dict.fromkeys(names))
     missing = [name for name in wanted if name not in _addresses and read_object(object_path(name)) is None]
     if missing:
+        _require_folder()
         _compile(missing, progress)
     for name in wanted:
         if name not in _addresses:
             _addresses[name] = _load(object_path(name))
     return {name: _addresses[name] for name in wanted}
+
+
+def _require_folder() -> None:
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise KernelError(f"{folder}: compiled kernels cannot be kept here ({error.strerror}); make room, or set "
+                          "GGPY_HOME to a folder that you can write to") from error
 
 
 def _load(path: Path) -> int:
@@ -78,7 +93,7 @@ def _compile(names: list[str], progress: Progress | None) -> None:
 
 def _run_worker(pending: deque[str], report: Callable[[str], None]) -> None:
     """Hands kernels to one worker process until none is left; raises KernelError if the process ends before."""
-    command = [sys.executable, "-m", "ggpy.kernels.cpu.compile"]
+    command = [sys.executable, "-P", "-c", WORKER, str(PACKAGE.parent)]
     environment = {**os.environ, "NUMBA_OPT": "0", "NUMBA_LOOP_VECTORIZE": "0", "NUMBA_SLP_VECTORIZE": "0"}
     name = ""
     with (tempfile.TemporaryFile("w+") as errors,

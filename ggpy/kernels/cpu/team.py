@@ -9,7 +9,9 @@ one's results.
 import ctypes
 import os
 import threading
+import weakref
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,11 +37,12 @@ class Team:
         self._state = (self._memory.ctypes.data + LINE - 1) & -LINE
         self._run = _ENTRY(entries["executor.run"])
         worker = _ENTRY(entries["executor.worker"])
-        self._threads = [
-            threading.Thread(target=worker, args=(self._state, 0, i, n_threads), name=f"ggpy-{i}", daemon=True)
-            for i in range(1, n_threads)]
-        for thread in self._threads:
+        threads = [threading.Thread(target=_work, args=(self._memory, worker, self._state, i, n_threads),
+                                    name=f"ggpy-{i}", daemon=True) for i in range(1, n_threads)]
+        for thread in threads:
             thread.start()
+        # also when the team is dropped without being closed: threads must not outlive what they would work on
+        self._end = weakref.finalize(self, _end, self._memory, self._state, self._run, threads, self._owner)
 
     def run(self, tape: npt.NDArray[np.int64], step: int, trace: npt.NDArray[np.int64] | None = None) -> None:
         """Runs `tape` (n, TAPE_WORDS) on the step descriptor at address `step` and returns when all threads are done.
@@ -48,6 +51,8 @@ class Team:
         """
         if os.getpid() != self._owner:
             raise KernelError("this engine was made before a fork; make a new one in the child process")
+        if not self._end.alive:
+            raise KernelError("this engine is closed; make a new one")
         self._field(TAPE, tape.ctypes.data)
         self._field(LENGTH, len(tape))
         self._field(STEP_ADDRESS, step)
@@ -56,17 +61,10 @@ class Team:
 
     def close(self) -> None:
         """Ends the worker threads; the team cannot run again."""
-        if not self._threads or os.getpid() != self._owner:
-            return
-        self._field(STOP, 1)
-        self._field(LENGTH, 0)
-        self._run(self._state, 0, 0, self.n_threads)
-        for thread in self._threads:
-            thread.join()
-        self._threads = []
+        self._end()
 
     def _field(self, offset: int, value: int) -> None:
-        self._memory[(self._state + offset - self._memory.ctypes.data) // 8] = value
+        _set_field(self._memory, self._state, offset, value)
 
     def __enter__(self) -> "Team":
         return self
@@ -74,3 +72,23 @@ class Team:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  traceback: TracebackType | None) -> None:
         self.close()
+
+
+def _work(memory: npt.NDArray[np.int64], worker: Any, state: int, ith: int, n_threads: int) -> None:
+    """A worker thread's life. Holding `memory` keeps the state, which compiled code knows by address, from going."""
+    worker(state, 0, ith, n_threads)
+
+
+def _end(memory: npt.NDArray[np.int64], state: int, run: Any, threads: list[threading.Thread], owner: int) -> None:
+    """Sends the workers home; a forked child has none."""
+    if os.getpid() != owner:
+        return
+    _set_field(memory, state, STOP, 1)
+    _set_field(memory, state, LENGTH, 0)
+    run(state, 0, 0, len(threads) + 1)
+    for thread in threads:
+        thread.join()
+
+
+def _set_field(memory: npt.NDArray[np.int64], state: int, offset: int, value: int) -> None:
+    memory[(state + offset - memory.ctypes.data) // 8] = value

@@ -57,3 +57,23 @@ def test_object_is_named_by_the_sources_it_is_made_of() -> None:
     add, scale, norm = (object_path(name).stem.rpartition("-")[2]
                         for name in ("elementwise.add", "elementwise.scale", "norm.rms"))
     assert add == scale != norm
+
+
+def test_a_folder_that_takes_no_files_is_an_error_that_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GGPY_HOME in a place where nothing can be written."""
+    (tmp_path / "kernels").write_text("in the way")
+    monkeypatch.setenv("GGPY_HOME", str(tmp_path))
+    monkeypatch.setattr(library, "_addresses", {})
+    with pytest.raises(KernelError, match="set GGPY_HOME to a folder that you can write to"):
+        library.addresses(["elementwise.scale"])
+
+
+def test_compiling_imports_nothing_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user's numbers.py is not Python's."""
+    (tmp_path / "numbers.py").write_text("raise SystemExit('the wrong module')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GGPY_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(library, "_addresses", {})
+    assert library.addresses(["elementwise.take_rows"])["elementwise.take_rows"] != 0

@@ -112,3 +112,20 @@ def test_closing_twice_is_harmless(kernels: dict[str, int]) -> None:
     team = Team(3, kernels)
     team.close()
     team.close()
+
+
+def test_a_closed_team_refuses_to_run(kernels: dict[str, int]) -> None:
+    """Without its workers a tape would wait for ever."""
+    team = Team(2, kernels)
+    team.close()
+    with pytest.raises(KernelError, match="closed"):
+        Doubling(kernels, 1).run(team)
+
+
+def test_a_dropped_team_takes_its_threads_along(kernels: dict[str, int]) -> None:
+    """As when loading a model fails half way: nobody is left to close the team."""
+    before = threading.active_count()
+    team = Team(4, kernels)
+    assert threading.active_count() == before + 3
+    del team
+    assert threading.active_count() == before
