@@ -9,6 +9,7 @@ from typing import Any
 
 from ggpy.engine.config import SamplingParams
 from ggpy.errors import ConfigError
+from ggpy.gguf import Metadata
 from ggpy.tools.flags import SAMPLING_FLAGS, sampling_params
 
 
@@ -17,7 +18,7 @@ class Settings:
     """The flags of the command line, the wishes of the model and, above both, what was `changed` since then."""
 
     args: argparse.Namespace
-    metadata: Mapping[str, Any]
+    metadata: Metadata
     changed: dict[str, Any] = dataclasses.field(default_factory=dict)      # field -> value as a flag has it
 
     @property

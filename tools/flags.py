@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, NamedTuple
 
 from ggpy.engine.config import SamplingParams, sampler_name, samplers_of_letters
-from ggpy.errors import ConfigError
+from ggpy.errors import ConfigError, GGUFError
+from ggpy.gguf import Metadata
 
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "'": "'", '"': '"', "\\": "\\"}
 
@@ -122,19 +123,36 @@ def _usage_error(convert: Callable[[str], Any]) -> Callable[[str], Any]:
     return checked
 
 
-def sampling_params(args: argparse.Namespace, metadata: Mapping[str, Any]) -> SamplingParams:
-    """The flags' values, else those that the model file asks for, else the defaults. Raises ConfigError."""
+def _wish(metadata: Metadata, name: str) -> Any:
+    """What the model file asks for in that field of SamplingParams; None if it does not say."""
+    key, kind = SAMPLING_KEYS[name], SAMPLING_FLAGS[name].type
+    if kind is int:
+        return metadata.get_int(key, None)
+    if kind is float:
+        return metadata.get_float(key, None)
+    names = metadata.get_str(key, None)
+    try:
+        return _sampler_names(names) if names else None
+    except ConfigError as error:
+        raise GGUFError(f"{metadata.path}: key {key!r}: {error}") from error
+
+
+def sampling_params(args: argparse.Namespace, metadata: Metadata) -> SamplingParams:
+    """The flags' values, else those that the model file asks for, else the defaults.
+
+    Raises ConfigError for values that cannot work and GGUFError for those of the file that have a wrong type.
+    """
     values: dict[str, Any] = {}
     for name in (field.name for field in fields(SamplingParams)):
         value = getattr(args, name)
         if value is None and name in SAMPLING_KEYS:
-            value = metadata.get(SAMPLING_KEYS[name])
-            value = _sampler_names(value) if name == "samplers" and value else value
+            value = _wish(metadata, name)
         if value is not None and name in NONE_IF_NEGATIVE:
             value = value if value >= 0 else None
         elif value is None:
             continue
-        values[name] = 0 if name in ZERO_IF_NEGATIVE and value < 0 else value       # nan stays, for SamplingParams to refuse
+        # nan stays, for SamplingParams to refuse
+        values[name] = 0 if name in ZERO_IF_NEGATIVE and value < 0 else value
     if (breakers := values.get("dry_sequence_breakers")) and "none" in breakers:
         values["dry_sequence_breakers"] = breakers[len(breakers) - breakers[::-1].index("none"):]
     return SamplingParams(**values)

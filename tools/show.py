@@ -10,8 +10,8 @@ from pathlib import Path
 
 from rich.table import Table
 
-from ggpy.errors import PullError, TemplateError
-from ggpy.gguf import GGUFFile, Metadata
+from ggpy.errors import GGUFError, PullError, TemplateError
+from ggpy.gguf import GGUFFile, Metadata, StringArray
 from ggpy.tools import hub, hub_names
 from ggpy.tools.forecast import Forecast, forecast
 from ggpy.tools.pull import resolve_model
@@ -148,7 +148,9 @@ def _per_layer(metadata: Metadata, key: str, n_layer: int) -> list[int] | None:
         return None
     if isinstance(metadata[key], int):
         return [metadata.get_int(key)] * n_layer
-    values = [int(value) for value in metadata.get_list(key)]
+    values = metadata.get_list(key)
+    if not all(type(value) is int for value in values):
+        raise GGUFError(f"{metadata.path}: key {key!r}: found {values!s:.60}, expected an array of integers")
     return values if len(values) == n_layer else None
 
 
@@ -158,8 +160,11 @@ def _tokenizer(metadata: Metadata) -> str | None:
 
 
 def _vocabulary_size(metadata: Metadata, architecture: str | None) -> int | None:
-    if "tokenizer.ggml.tokens" in metadata:
-        return len(metadata["tokenizer.ggml.tokens"])
+    tokens = metadata.get("tokenizer.ggml.tokens")
+    if isinstance(tokens, StringArray):         # all that is needed is its length, so nothing is decoded
+        return len(tokens)
+    if tokens is not None:
+        return len(metadata.get_list("tokenizer.ggml.tokens"))
     return metadata.get_int(f"{architecture}.vocab_size", None)
 
 

@@ -13,6 +13,7 @@ from ggpy import Completion, SamplingParams, Timings, cli
 from ggpy.engine.request import FinishReason
 from ggpy.errors import PromptTooLongError
 from ggpy.text.chat import CHATML
+from tests.tools.file_metadata import file_metadata
 
 IM_START, IM_END = 256, 257
 SPECIAL = {"<|im_start|>": IM_START, "<|im_end|>": IM_END}
@@ -90,7 +91,7 @@ class EchoLLM:
     path = Path("echo.gguf")
 
     def __init__(self, spec: str, metadata: dict[str, Any], options: dict[str, Any]) -> None:
-        self.spec, self.metadata, self.options = spec, metadata, options
+        self.spec, self.metadata, self.options = spec, file_metadata(metadata), options
         self.n_ctx = options.get("n_ctx") or 4096
         self.tokenizer = ByteTokenizer()
         self.asked: list[str | list[dict[str, str]]] = []

@@ -17,6 +17,7 @@ from ggpy.text.chat import CHATML
 from ggpy.tools import catalogue, chat_session, environment, flags, loading
 from ggpy.tools import run as run_tool
 from tests.tools.echo_llm import EchoLLM
+from tests.tools.file_metadata import file_metadata
 
 Run = Callable[..., EchoLLM]
 
@@ -197,9 +198,9 @@ def test_every_sampling_parameter_has_a_flag() -> None:
     """A new field must not be forgotten here."""
     parser = argparse.ArgumentParser()
     flags.add_sampling_flags(parser)
-    assert flags.sampling_params(parser.parse_args([]), {}) == SamplingParams()
+    assert flags.sampling_params(parser.parse_args([]), file_metadata({})) == SamplingParams()
     with pytest.raises(ConfigError, match="top_p=3"):
-        flags.sampling_params(parser.parse_args(["--top-p", "3"]), {})
+        flags.sampling_params(parser.parse_args(["--top-p", "3"]), file_metadata({}))
 
 
 def test_kernels_are_announced_once_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 
 from ggpy import SamplingParams
+from ggpy.errors import GGUFError
 from ggpy.tools.flags import add_sampling_flags, sampling_params
+from tests.tools.file_metadata import file_metadata
 
 
 def params_of(*argv: str, metadata: dict[str, Any] | None = None) -> SamplingParams:
     """What a command would sample with."""
     parser = argparse.ArgumentParser()
     add_sampling_flags(parser)
-    return sampling_params(parser.parse_args(argv), metadata or {})
+    return sampling_params(parser.parse_args(argv), file_metadata(metadata or {}))
 
 
 @pytest.mark.parametrize(("argv", "metadata", "expected"), [
@@ -58,3 +60,17 @@ def test_what_is_no_value_is_wrong_usage(
     output = capsys.readouterr().err
     assert argv[0] in output
     assert message in output
+
+
+@pytest.mark.parametrize(("key", "value", "message"), [
+    ("temp", "hot", "found STRING, expected a float"),
+    ("temp", True, "found BOOL, expected a float"),
+    ("top_k", [1, 2], "found an array of 2 INT32, expected an integer"),
+    ("penalty_last_n", 1.5, "found FLOAT32, expected an integer"),
+    ("sequence", 7, "found UINT32, expected a string"),
+    ("sequence", "top_k;best", "'best' is unknown"),
+])
+def test_a_wish_of_the_wrong_type_is_an_error(key: str, value: Any, message: str) -> None:
+    """It names the key of the file."""
+    with pytest.raises(GGUFError, match=rf"key 'general\.sampling\.{key}'.*: .*{message}"):
+        params_of(metadata={f"general.sampling.{key}": value})

@@ -124,6 +124,23 @@ def test_a_file_without_any_metadata_is_shown(tmp_path: Path, capsys: pytest.Cap
     assert "architecture    not stated" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("key", "value", "message"), [
+    ("llama.attention.head_count", ["a", "b"], "found ['a', 'b'], expected an array of integers"),
+    ("llama.attention.head_count_kv", [2.5, 1.0], "found [2.5, 1.0], expected an array of integers"),
+    ("tokenizer.ggml.tokens", 7, "found UINT32, expected an array"),
+    ("tokenizer.ggml.tokens", "abc", "found STRING, expected an array"),
+    ("general.name", [1], "found an array of 1 INT32, expected a string"),
+])
+def test_a_value_of_the_wrong_type_is_named(
+    key: str, value: Any, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line with the key, what was found and what was expected."""
+    assert cli.main(["show", str(write(tmp_path / "odd.gguf", LLAMA | {key: value}))]) == 1
+    error, = capsys.readouterr().err.splitlines()
+    assert f"key '{key}'" in error
+    assert message in error
+
+
 def test_piped_lines_are_whole_and_harmless(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Long values are not cut, [brackets] are no markup, and a hostile file's escape sequences reach no terminal."""
     name = "[bold]" + "long " * 60 + "\x1b[2Jend"
