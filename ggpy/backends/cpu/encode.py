@@ -102,14 +102,14 @@ class Encoder:
         raise TypeError(f"no kernel for {type(op).__name__}")
 
     @_task.register
-    def _(self, op: Quantize, task: Task) -> Parts:
+    def _quantize(self, op: Quantize, task: Task) -> Parts:
         assert isinstance(task.out, Int8Buffer)
         return [("quantize.quantize", arguments.QUANTIZE, {
             "x": self.address(task.inputs[0]), **self.int8(task.out), "n_filled": op.width // 32,
             "n_rows": ROWS[op.rows]})]
 
     @_task.register
-    def _(self, op: RmsNorm, task: Task) -> Parts:
+    def _rms_norm(self, op: RmsNorm, task: Task) -> Parts:
         part = op.width // op.groups
         shared = op.weight is None or op.weight.n_elements == part
         return [("norm.rms", arguments.RMS_NORM, {
@@ -118,14 +118,14 @@ class Encoder:
             "out": self.address(task.out), **self.int8(task.int8_out), "n_rows": ROWS[op.rows]})]
 
     @_task.register
-    def _(self, op: LayerNorm, task: Task) -> Parts:
+    def _layer_norm(self, op: LayerNorm, task: Task) -> Parts:
         return [("norm.layer", arguments.LAYER_NORM, {
             "x": self.address(task.inputs[0]), "weight": self.weights.vector(op.weight),
             "bias": self.weights.vector(op.bias), "groups": op.groups, "eps": float(op.eps), "width": op.width,
             "out": self.address(task.out), **self.int8(task.int8_out), "n_rows": ROWS[op.rows]})]
 
     @_task.register
-    def _(self, op: Linear, task: Task) -> Parts:
+    def _linear(self, op: Linear, task: Task) -> Parts:
         weight = self.weights.matrix(op.weight)
         values: dict[str, int | float] = {
             "weight": weight.address, "n_out": weight.n_out, "out": self.address(task.out),
@@ -143,7 +143,7 @@ class Encoder:
         return [(f"{module}.linear", arguments.LINEAR, values)]
 
     @_task.register
-    def _(self, op: Rope, task: Task) -> Parts:
+    def _rope(self, op: Rope, task: Task) -> Parts:
         memory = self.rope[op.table]
         return [(f"rope.{op.pairing}", arguments.ROPE, {
             "x": self.address(task.inputs[0]), "n_head": op.n_head, "head_dim": op.head_dim,
@@ -151,7 +151,7 @@ class Encoder:
             "sin": int(memory.sin.ctypes.data), "out": self.address(task.out), "n_rows": ROWS[op.rows]})]
 
     @_task.register
-    def _(self, op: Attention, task: Task) -> Parts:
+    def _attention(self, op: Attention, task: Task) -> Parts:
         q, k, v = (self.address(buffer) for buffer in task.inputs)
         pool = self.pools[op.layer]
         store: dict[str, int | float] = {
@@ -167,37 +167,37 @@ class Encoder:
                 ("attention.combine", arguments.ATTENTION, attend)]
 
     @_task.register
-    def _(self, op: Activation, task: Task) -> Parts:
+    def _activation(self, op: Activation, task: Task) -> Parts:
         x, up = (*(self.address(buffer) for buffer in task.inputs), 0)[:2]
         return [(f"activation.{op.kind}", arguments.ACTIVATION, {
             "x": x, "up": up, "width": op.width, "out": self.address(task.out), **self.int8(task.int8_out),
             "n_rows": ROWS[op.rows]})]
 
     @_task.register
-    def _(self, op: Add, task: Task) -> Parts:
+    def _add(self, op: Add, task: Task) -> Parts:
         a, b = (self.address(buffer) for buffer in task.inputs)
         return [("elementwise.add", arguments.ADD, {
             "a": a, "b": b, "width": op.width, "out": self.address(task.out), "n_rows": ROWS[op.rows]})]
 
     @_task.register
-    def _(self, op: Scale, task: Task) -> Parts:
+    def _scale(self, op: Scale, task: Task) -> Parts:
         return [("elementwise.scale", arguments.SCALE, {
             "x": self.address(task.inputs[0]), "factor": float(op.factor), "width": op.width,
             "out": self.address(task.out), "n_rows": ROWS[op.rows]})]
 
     @_task.register
-    def _(self, op: Softcap, task: Task) -> Parts:
+    def _softcap(self, op: Softcap, task: Task) -> Parts:
         return [("elementwise.softcap", arguments.SOFTCAP, {
             "x": self.address(task.inputs[0]), "cap": float(op.cap), "width": op.width,
             "out": self.address(task.out), "n_rows": ROWS[op.rows]})]
 
     @_task.register
-    def _(self, op: TakeOutputs, task: Task) -> Parts:
+    def _take_outputs(self, op: TakeOutputs, task: Task) -> Parts:
         return [("elementwise.take_rows", arguments.TAKE_ROWS, {
             "x": self.address(task.inputs[0]), "width": op.width, "out": self.address(task.out)})]
 
     @_task.register
-    def _(self, op: Route, task: Task) -> Parts:
+    def _route(self, op: Route, task: Task) -> Parts:
         values: dict[str, int | float] = {
             "logits": self.address(task.inputs[0]), "n_expert": op.inputs[0].width, "n_used": op.n_used,
             "normalise": int(op.normalise), "scale": float(op.scale), "bias": self.weights.vector(op.selection_bias),
@@ -205,7 +205,7 @@ class Encoder:
         return [(f"experts.route_{op.scoring}", arguments.ROUTE, values), ("experts.arrange", arguments.ROUTE, values)]
 
     @_task.register
-    def _(self, op: QuantizeSlots, task: Task) -> Parts:
+    def _quantize_slots(self, op: QuantizeSlots, task: Task) -> Parts:
         assert isinstance(task.out, Int8Buffer)
         return [("experts.quantize", arguments.EXPERT_QUANTIZE, {
             "x": self.address(task.inputs[0]), "x_per_slot": int(task.inputs[0].rows == "slots"),
@@ -213,7 +213,7 @@ class Encoder:
             "n_rows": STEP.n_tokens})]
 
     @_task.register
-    def _(self, op: ExpertLinear, task: Task) -> Parts:
+    def _expert_linear(self, op: ExpertLinear, task: Task) -> Parts:
         weight = self.weights.matrix(op.weight)
         values: dict[str, int | float] = {
             "weight": weight.address, "expert_bytes": weight.expert_bytes, "n_out": weight.n_out,
@@ -228,7 +228,7 @@ class Encoder:
                   "n_in": weight.n_in})]
 
     @_task.register
-    def _(self, op: ExpertSum, task: Task) -> Parts:
+    def _expert_sum(self, op: ExpertSum, task: Task) -> Parts:
         slots, weights = (self.address(buffer) for buffer in task.inputs)
         return [("experts.sum", arguments.EXPERT_SUM, {
             "slots": slots, "weights": weights, "n_used": _n_used(op), "width": op.width,
