@@ -2,21 +2,30 @@
 
 import functools
 import json
+import operator
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, NoReturn
 
 import jinja2
 from jinja2 import nodes
-from jinja2.compiler import CodeGenerator, Frame
+from jinja2.compiler import CodeGenerator, Frame, operators
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
-from jinja2.runtime import Context
+from jinja2.runtime import Context, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
-from ggpy.text.chat_limits import budget, check_filter, check_method, check_operator, current_budget, listed
+from ggpy.text.chat_limits import (
+    budget,
+    check_comparison,
+    check_filter,
+    check_method,
+    check_operator,
+    current_budget,
+    listed,
+)
 
 
 class _GenerationTag(Extension):
@@ -50,10 +59,13 @@ class _Compiler(CodeGenerator):
         self._call("join_texts", "(", node.nodes, ",)", frame)
 
     def visit_List(self, node: nodes.List, frame: Frame) -> None:        # noqa: N802
-        self._call("weighed", "[", node.items, "]", frame)
+        if _is_constant(node.items):
+            super().visit_List(node, frame)
+        else:
+            self._call("weighed", "[", node.items, "]", frame)
 
     def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:      # noqa: N802
-        if node.ctx == "load" and node.items:
+        if node.ctx == "load" and not _is_constant(node.items):
             self._call("weighed", "(", node.items, ",)", frame)
         else:
             super().visit_Tuple(node, frame)
@@ -68,6 +80,18 @@ class _Compiler(CodeGenerator):
         super().visit_Getitem(node, frame)
         self.write(")")
 
+    def visit_Compare(self, node: nodes.Compare, frame: Frame) -> None:      # noqa: N802
+        if len(node.ops) == 1:
+            operand = node.ops[0]
+            self._call("compare", f"{operand.op!r}, ", [node.expr, operand.expr], "", frame)
+            return
+        self.write("(")
+        self._call("weighed", "", [node.expr], "", frame)
+        for operand in node.ops:        # a < b < c
+            self.write(f" {operators[operand.op]} ")
+            self._call("weighed", "", [operand.expr], "", frame)
+        self.write(")")
+
     def _call(self, function: str, opening: str, items: list[nodes.Expr], closing: str, frame: Frame) -> None:
         self.write(f"environment.{function}({opening}")
         for index, item in enumerate(items):
@@ -75,6 +99,16 @@ class _Compiler(CodeGenerator):
                 self.write(", ")
             self.visit(item, frame)
         self.write(closing + ")")
+
+
+def _is_constant(items: list[nodes.Expr]) -> bool:
+    return all(isinstance(item, nodes.Const) for item in items)
+
+
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "eq": operator.eq, "ne": operator.ne, "gt": operator.gt, "gteq": operator.ge, "lt": operator.lt,
+    "lteq": operator.le, "in": lambda left, right: left in right, "notin": lambda left, right: left not in right,
+}
 
 
 class ChatEnvironment(ImmutableSandboxedEnvironment):
@@ -94,7 +128,9 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         self.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now, "dict": _Dict(),
                          "namespace": _Namespace}
         self.filters["tojson"] = _to_json
-        self.filters |= {name: _guarded(name, function) for name, function in self.filters.items()}
+        self.filters |= {name: _guarded_filter(name, function) for name, function in self.filters.items()}
+        tests: dict[str, Any] = self.tests
+        self.tests = {name: _guarded_test(function) for name, function in tests.items()}
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Call `obj` from the template."""
@@ -104,15 +140,23 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             return None
         method = getattr(obj, "__wrapped__", obj)      # Jinja wraps str.format
         owner = getattr(method, "__self__", None)
-        if isinstance(owner, str | bytes | int):
+        if isinstance(owner, str | bytes | int | list | tuple):
             if method.__name__ == "join" and args:
                 args = (listed(args[0]), *args[1:])
             check_method(owner, method.__name__, args, kwargs)
+        if isinstance(obj, Macro) and (obj.catch_varargs or obj.catch_kwargs):
+            b.weigh((args, kwargs))
         return b.checked(super().call(context, obj, *args, **kwargs))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         check_operator(operator, left, right)
         return super().call_binop(context, operator, left, right)
+
+    @staticmethod
+    def compare(name: str, left: Any, right: Any) -> Any:
+        """`left == right`, and so on."""
+        check_comparison(left, right)
+        return _COMPARISONS[name](left, right)
 
     @staticmethod
     def concat(texts: Iterable[str]) -> str:
@@ -127,7 +171,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
 
     @staticmethod
     def weighed(value: Any) -> Any:
-        """A list, tuple or dictionary that the template wrote."""
+        """A list, tuple or dictionary that the template made or compares."""
         budget().weigh(value)
         return value
 
@@ -143,7 +187,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
 class _Dict:
     """`dict(...)` without the class behind it."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> dict[Any, Any]:
         return ChatEnvironment.weighed(dict(*args, **kwargs))      # type: ignore[no-any-return]
 
     def fromkeys(self, *args: Any) -> dict[Any, Any]:
@@ -172,7 +216,7 @@ def _check_attribute(name: Any) -> None:
         raise SecurityError(f"namespace attribute {name!r}: expected a name without an underscore in front")
 
 
-def _guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _guarded_filter(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     first = 1 if hasattr(function, "jinja_pass_arg") else 0
 
     @functools.wraps(function)
@@ -182,7 +226,22 @@ def _guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         if name == "join" and len(args) > first:
             args = (*args[:first], listed(args[first]), *args[first + 1:])
         check_filter(name, args[first:], kwargs)
-        return b.checked(function(*args, **kwargs))
+        result = function(*args, **kwargs)
+        if name in ("batch", "slice", "groupby"):       # make lists of lists
+            return map(ChatEnvironment.weighed, result) if name != "groupby" else ChatEnvironment.weighed(result)
+        return b.checked(result)
+
+    return guarded
+
+
+def _guarded_test(function: Callable[..., Any]) -> Callable[..., Any]:
+    first = 1 if hasattr(function, "jinja_pass_arg") else 0
+
+    @functools.wraps(function)
+    def guarded(*args: Any) -> Any:
+        if len(args) == first + 2:
+            check_comparison(*args[first:])
+        return function(*args)
 
     return guarded
 

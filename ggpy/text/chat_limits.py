@@ -19,9 +19,12 @@ MAX_STEPS = 4_000_000       # of one rendering; a step is about a microsecond
 MAX_SECONDS = 30.0          # of one rendering, for what steps do not count
 MAX_WIDTH = 100_000         # of padding, indentation and the like
 MAX_BITS = 4096             # of an integer
+_NESTED = (list, tuple, dict)
 _CHARS_PER_STEP = 256
 _STEPS_PER_CLOCK = 512
-_WIDE_FIELD = re.compile(r"\d{5,}|\*|\{[^{}]*\{")      # widths over 9999, and widths taken from arguments
+# fields of `%` and of str.format that are over 9999 wide, or as wide as an argument says
+_WIDE_PERCENT = re.compile(r"%(?:\([^)]*\))?[-#0 +]*(?:\*|\d{5,}|\d*\.(?:\*|\d{5,}))")
+_WIDE_BRACES = re.compile(r"\{[^{}]*:[^{}]*(?:\{|\d{5,})")
 
 
 class LimitError(jinja2.TemplateError):
@@ -115,29 +118,45 @@ def check_operator(operator: str, left: Any, right: Any) -> None:
     """Refuse `left operator right` if its result would be too large."""
     b = budget()
     if operator == "%" and isinstance(left, str | bytes):
-        check_format(left, right)
+        check_format(left, right, "%")
     elif operator in ("*", "**") and isinstance(left, int) and isinstance(right, int):
         bits = right.bit_length() if operator == "*" else left.bit_length() * max(right - 1, 0)
         if left.bit_length() + bits > MAX_BITS:
             raise LimitError(f"the template makes an integer of more than {MAX_BITS:,} bits")
     elif operator in ("*", "+"):
         for value, other in ((left, right), (right, left)):
+            size = _length(value) * max(other, 0) if isinstance(other, int) else _length(value) + _length(other)
             if isinstance(value, str | bytes):
-                b.charge_text(len(value) * max(other, 0) if isinstance(other, int) else len(value) + _length(other))
-            elif isinstance(value, list | tuple):
-                b.charge_items(len(value) * max(other, 0) if isinstance(other, int) else len(value) + _length(other))
+                b.charge_text(size)
+            elif isinstance(value, tuple):      # may become a key, and hashing looks at all of it
+                b.charge_text(b.weigh(value) * size)
+            elif isinstance(value, list):
+                b.charge_items(size)
 
 
-def check_method(owner: str | bytes | int, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+def check_comparison(left: Any, right: Any) -> None:
+    """Count what comparing `left` with `right`, or looking for it there, looks at."""
+    b = budget()
+    if isinstance(left, _NESTED):
+        b.weigh((left, right))
+    elif isinstance(left, str) and isinstance(right, str):
+        b.charge(1 + (len(left) + len(right)) // _CHARS_PER_STEP)
+
+
+def check_method(owner: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Refuse a call of Python's `owner.name` if its result would be too large."""
     values = [*args, *kwargs.values()]
+    if isinstance(owner, _NESTED):
+        if name in ("index", "count"):
+            check_comparison(owner, values)
+        return
     check_widths(values)
     if isinstance(owner, int):
         return
     if name in ("translate", "maketrans"):
         raise LimitError(f"{name} is not for templates")
     if name in ("format", "format_map"):
-        check_format(owner, values)
+        check_format(owner, values, "{")
     elif name == "join":
         check_join(args[0] if args else (), owner)
     elif name == "replace" and len(values) >= 2:
@@ -146,14 +165,23 @@ def check_method(owner: str | bytes | int, name: str, args: Sequence[Any], kwarg
         budget().charge_text(len(owner) * next((v for v in values if isinstance(v, int)), 8))
 
 
+# filters that do not look into what a list holds
+_SHALLOW = frozenset(
+    ("attr", "batch", "count", "d", "default", "dictsort", "first", "items", "last", "length", "list", "map", "random",
+     "reject", "rejectattr", "reverse", "select", "selectattr", "slice")
+)
+
+
 def check_filter(name: str, values: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Refuse Jinja's filter `name` on `values[0]`, with arguments `values[1:]`, if its result would be too large."""
     value, arguments = values[0], [*values[1:], *kwargs.values()]
+    if name not in _SHALLOW and not isinstance(value, str):
+        budget().weigh(value)
     if name not in ("default", "d"):
         check_widths(arguments)
     texts = [a for a in arguments if isinstance(a, str)]
     if name == "format":
-        check_format(str(value), arguments)
+        check_format(str(value), arguments, "%")
     elif name == "join":
         check_join(value, texts[0] if texts else "")
     elif name == "replace" and len(arguments) >= 2:
@@ -163,15 +191,6 @@ def check_filter(name: str, values: Sequence[Any], kwargs: Mapping[str, Any]) ->
         longest = max((a if isinstance(a, int) else _length(a) for a in arguments), default=4)
         n_lines = text.count("\n") + 1 if name == "indent" else len(text)
         budget().charge_text(len(text) + n_lines * (longest if name == "indent" or texts else 1))
-    elif name in _SERIALISING:
-        budget().weigh(value)
-
-
-# filters that write out all of a nested value, or join nested lists
-_SERIALISING = frozenset(
-    ("tojson", "string", "pprint", "sum", "escape", "e", "forceescape", "urlencode", "xmlattr", "trim", "upper",
-     "lower", "title", "capitalize", "truncate", "striptags", "safe", "wordcount", "urlize", "center")
-)
 
 
 def check_widths(values: Iterable[Any]) -> None:
@@ -181,13 +200,15 @@ def check_widths(values: Iterable[Any]) -> None:
             raise LimitError(f"{value:.6g} as an argument: expected at most {MAX_WIDTH:,}")
 
 
-def check_format(form: str | bytes, arguments: Any) -> None:
-    """Refuse to fill in `form` if the result would be too long."""
+def check_format(form: str | bytes, arguments: Any, mark: str) -> None:
+    """Refuse to fill in `form`, whose fields begin with `mark`, if the result would be too long."""
     text = form.decode("latin-1") if isinstance(form, bytes) else form
-    if _WIDE_FIELD.search(text):
+    if mark == "{":
+        text = text.replace("{{", "").replace("}}", "")
+    if (_WIDE_PERCENT if mark == "%" else _WIDE_BRACES).search(text):
         raise LimitError(f"the format {text[:40]!r}: expected fields at most 9,999 wide")
-    n_fields = text.count("%") + text.count("{")
-    budget().charge_text(len(text) + n_fields * (budget().weigh(arguments) + 9999 * bool(re.search(r"\d", text))))
+    width = budget().weigh(arguments) + (9999 if re.search(r"\d", text) else 0)
+    budget().charge_text(len(text) + text.count(mark) * width)
 
 
 def check_join(values: Any, separator: str | bytes) -> None:

@@ -33,6 +33,10 @@ GROW = "{% set ns = namespace(v='x') %}{% for i in range(64) %}{% set ns.v = VAL
         (GROW.replace("VALUE", "dict(a=ns.v, b=ns.v)"), TEXT),
         (GROW.replace("VALUE", "dict.fromkeys('ab', ns.v)"), TEXT),
         (GROW.replace("v='x'", "v=[1]").replace("VALUE", "(ns.v + ns.v) | batch(2) | list"), TEXT),
+        (GROW.replace("v='x'", "v=[[1]]").replace("VALUE", "(ns.v + ns.v) | groupby(0)"), TEXT),
+        ("{% set ns = namespace(v=1) %}{% macro m() %}{% set ns.v = varargs %}{% endmacro %}"
+         "{% for i in range(64) %}{% set t = m(ns.v, ns.v) %}{% endfor %}", TEXT),
+        ("{% set t = ('x' * 9999,) * 9999 %}{{ {t: 1} }}", TEXT),
         ("{{ ('%(a)s' * 10000) % {'a': 'x' * 10000} }}", TEXT),
         ("{{ range(10000) | join('x' * 10000) }}", TEXT),
         ("{{ ('x' * 10000).join(range(10000) | map('string')) }}", TEXT),
@@ -77,6 +81,9 @@ def test_size_of_the_conversation() -> None:
         "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(64) }}",
         "{% set s = 'x' * 9999999 %}{% for i in range(9999) %}{% set t = s[1:] %}{% endfor %}",
         "{% set s = 'x' * 9999999 %}{% for i in range(9999) %}{% set t = s | upper %}{% endfor %}",
+        "{% set s = 'x' * 9999999 %}{% set t = s ~ 'y' %}{% for i in range(9999) %}{{ 'same' if s in t }}{% endfor %}",
+        "{% set l = [[1] * 999] * 999 %}{% for i in range(9999) %}{{ 'same' if l == l + [1] }}{% endfor %}",
+        "{% set l = [[1] * 999] * 999 %}{% for i in range(9999) %}{{ 'same' if l is equalto [l] }}{% endfor %}",
     ],
 )
 def test_steps(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,6 +98,23 @@ def test_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat_limits, "MAX_SECONDS", 0.0)
     with pytest.raises(TemplateError, match=r"line 1: the template takes more than 0 seconds"):
         ChatTemplate("{% for m in messages %}{% endfor %}").render([{"role": "user", "content": "Hi"}])
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("{{ '* %s in 123456: %d%%' % ('a', 7) }}", "* a in 123456: 7%"),
+        ("{{ '* {} in 123456: {:>3}'.format('a', 7) }}", "* a in 123456:   7"),
+        ("{{ '{{\"name\": {}}}'.format('a') }}", '{"name": a}'),
+        ("{{ 1 < 2 < 3 }} {{ 1 < 3 < 2 }} {{ 'a' in 'ab' in ['ab'] }} {{ 3 not in [1, 2] }}", "True False True True"),
+        ("{% macro m() %}{{ varargs | length }}{{ kwargs.a }}{% endmacro %}{{ m(1, 2, a=3) }}", "23"),
+        ("{{ [1, 2, 3] | batch(2) | list }} {{ [1, 2, 3] | slice(2) | map('sum') | join(',') }}", "[[1, 2], [3]] 3,3"),
+        ("{{ namespace(self=1).self }} {{ dict(self=1) }}", "1 {'self': 1}"),
+    ],
+)
+def test_what_is_no_attack(source: str, text: str) -> None:
+    """Formats, comparisons and the like that merely resemble one."""
+    assert ChatTemplate(source).render([]) == text
 
 
 def test_constants_are_not_computed_while_compiling() -> None:
