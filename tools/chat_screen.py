@@ -21,7 +21,8 @@ from rich.text import Text
 CONTROLS = dict.fromkeys([*(i for i in range(32) if chr(i) not in "\n\t"), *range(127, 160)], "\ufffd")
 # as text, HTML stays visible: a model's <think> or List<int> is no markup
 PARSER = MarkdownIt("commonmark", {"html": False}).enable("strikethrough").enable("table")
-DRAWING_SHARE = 4       # waiting for this many times as long as a drawing took bounds its share of the time
+DRAWING_SHARE = 4       # waiting for this many times as long as a drawing took bounds its share of the time,
+LONGEST_WAIT_S = 0.1    # but what is there is shown soon
 
 
 class PlainOutput:
@@ -66,21 +67,23 @@ class _GrowingText:
     def push(self, piece: str, live: Live) -> None:
         self.rest += piece
         now = time.monotonic()
-        if "\n" not in piece and now - self._drawn_s < DRAWING_SHARE * self._cost_s:
+        if "\n" not in piece and now - self._drawn_s < min(DRAWING_SHARE * self._cost_s, LONGEST_WAIT_S):
             return
         done, self.rest = split_blocks(self.rest)
-        if done:
-            live.update(Text(""))       # drawn again below what is printed now
-            self._print(done)
-        live.update(_Tail(self.rest, self.is_first), refresh=True)
+        with self.console:      # one write for all, so that nothing flickers
+            if done:
+                self._print(done, live)
+            live.update(_Tail(self.rest, self.is_first), refresh=True)
         self._drawn_s = time.monotonic()
         self._cost_s = self._drawn_s - now
 
     def finish(self, live: Live) -> None:
-        live.update(Text(""))
-        self._print([self.rest])
+        with self.console:
+            self._print([self.rest], live)
 
-    def _print(self, blocks: Iterable[str]) -> None:
+    def _print(self, blocks: Iterable[str], live: Live) -> None:
+        """Print blocks for good, in place of what was drawn."""
+        live.update(Text(""), refresh=True)
         for block in blocks:
             lines = block_lines(self.console, self.console.options, block, self.is_first)
             if lines:

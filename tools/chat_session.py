@@ -79,8 +79,8 @@ class Session:
         self._is_conversation = True
         source = self._open_input()
         if sys.stdin.isatty() and not self.args.single_turn:
-            self.say(f"{self.model_name}: {self.llm.n_ctx:,} tokens of context. /help lists commands, Ctrl-C stops an "
-                     "answer, Ctrl-D or /bye leaves.")
+            self.say(f"{self.model_name}: {self.llm.n_ctx:,} tokens of context.\n"
+                     "/help lists commands, Ctrl-C stops an answer, Ctrl-D or /bye leaves.")
         message = first
         while True:
             try:
@@ -98,9 +98,10 @@ class Session:
         """How full the context is, and how the last answer went."""
         parts = [self.model_name, f"{self.chat.n_used:,} / {self.llm.n_ctx:,} tokens "
                                   f"({100 * self.chat.n_used // self.llm.n_ctx}%)"]
-        if self.chat.last is not None:
-            parts.append(f"{self.chat.last.timings.tokens_per_s:,.1f} tokens/s")
-            if self.chat.last.finish_reason == "length":
+        if (last := self.chat.last) is not None:
+            if last.timings.n_generated > 1:
+                parts.append(f"{last.timings.tokens_per_s:,.1f} tokens/s")
+            if last.finish_reason == "length":
                 parts.append("cut off by the limit")
         return "  ".join(parts)
 
@@ -205,8 +206,9 @@ def as_json(completion: Completion) -> dict[str, Any]:
 def timing_line(completion: Completion) -> str:
     t = completion.timings
     ending = "" if completion.finish_reason == "stop" else f", ended by {completion.finish_reason}"
-    return (f"[prompt {t.n_prompt:,} tokens, {t.prompt_tokens_per_s:,.1f}/s; answer {t.n_generated:,} tokens, "
-            f"{t.tokens_per_s:,.1f}/s{ending}]")
+    speed = f", {t.tokens_per_s:,.1f}/s" if t.n_generated > 1 else ""
+    return (f"[prompt {t.n_prompt:,} tokens, {t.prompt_tokens_per_s:,.1f}/s; answer {t.n_generated:,} tokens{speed}"
+            f"{ending}]")
 
 
 @contextlib.contextmanager

@@ -93,7 +93,8 @@ def main(args: argparse.Namespace) -> int:
     spec, prompt = read_arguments(args)
     system = read_text(args, args.system_prompt, args.system_prompt_file) or ""
     with load(spec, offline=args.offline, **model_options(args)) as llm:
-        session = Session(llm, args, spec, choose_template(llm, args), system)
+        name = Path(spec).stem if Path(spec).suffix == ".gguf" else spec
+        session = Session(llm, args, name, choose_template(llm, args), system)
         if prompt is None or (args.conversation and not args.single_turn):
             session.converse(prompt)
         else:

@@ -1,4 +1,4 @@
-"""An LLM that says what it was asked; run as a program, `ggpy` with it on the terminal at hand."""
+"""An LLM that says what it was asked; run as a program, it is what `ggpy run` talks to."""
 
 import itertools
 import re
@@ -130,13 +130,9 @@ class EchoLLM:
 
 
 def main(argv: list[str]) -> int:
-    """`ggpy run` with an EchoLLM, on the terminal that is stdin."""
-    import fcntl
-    import termios
-
+    """`ggpy run` with an EchoLLM."""
     from ggpy.tools import loading
 
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)        # its Ctrl-C interrupts this process
     loading.load = lambda spec, offline=False, **options: EchoLLM(     # type: ignore[assignment]
         spec, {"tokenizer.chat_template": CHATML}, options)
     return cli.main(["run", *argv])
