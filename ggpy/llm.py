@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ggpy.backends.base import PAGE_TOKENS, Backend
+from ggpy.backends.base import KV_BYTES, PAGE_TOKENS, Backend, Compute, KVType, Repack
 from ggpy.engine.config import EngineConfig, SamplingParams
 from ggpy.engine.core import EngineCore
 from ggpy.engine.fair_lock import FairLock
@@ -30,16 +30,12 @@ from ggpy.machine import available_memory_bytes, usable_cores
 from ggpy.models import Model, build_model
 from ggpy.text import ChatTemplate, Tokenizer
 
-Compute = Literal["int8", "f32"]
-KVType = Literal["f16", "f32"]
-Repack = Literal["auto", "on", "off"]
 Message = Mapping[str, Any]
 Tokens = Sequence[int] | NDArray[np.integer[Any]]
 Progress = Callable[[str, int, int], None]      # kernel just compiled, how many are done, of how many
 
 DEFAULT_N_CTX = 4096
 MAX_RUNNING = 64        # requests of one step; logits are kept for so many rows
-KV_BYTES = {"f16": 2, "f32": 4}
 
 logger = logging.getLogger("ggpy")
 

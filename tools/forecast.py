@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ggpy.backends.base import KV_BYTES, PAGE_TOKENS
 from ggpy.backends.cpu.weights import packed_bytes, stays_in_file
 from ggpy.engine.config import EngineConfig
 from ggpy.engine.kv import pages_for
@@ -15,13 +16,11 @@ from ggpy.graph.ops import Attention, ExpertLinear, Linear
 from ggpy.graph.plan import Plan
 from ggpy.kernels.cpu.attention_memory import attention_partials_bytes
 from ggpy.kernels.cpu.packing import packing_of
-from ggpy.kernels.cpu.step import PAGE_TOKENS
 from ggpy.llm import DEFAULT_N_CTX, MAX_RUNNING
 from ggpy.machine import usable_cores
 from ggpy.models import build_model
 
 MAX_BATCH_TOKENS = EngineConfig(n_ctx=DEFAULT_N_CTX).max_batch_tokens
-F16_BYTES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,4 +97,4 @@ def _mapped_bytes(matrices: Iterable[TensorInfo]) -> int:
 
 
 def _kv_bytes_per_token(op: Attention) -> int:
-    return op.n_head_kv * (op.head_dim_k + op.head_dim_v) * F16_BYTES
+    return op.n_head_kv * (op.head_dim_k + op.head_dim_v) * KV_BYTES["f16"]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rich.table import Table
 
+from ggpy.backends.base import KV_BYTES
 from ggpy.errors import GGUFError, PullError, TemplateError
 from ggpy.gguf import GGUFFile, Metadata, StringArray
 from ggpy.tools import hub, hub_names
@@ -17,7 +18,6 @@ from ggpy.tools.forecast import Forecast, forecast
 from ggpy.tools.pull import resolve_model
 from ggpy.tools.terminal import print_tables, printable, table
 
-F16_BYTES = 2
 CHAT_TEMPLATE = "tokenizer.chat_template"
 
 
@@ -138,7 +138,7 @@ def kv_bytes_per_token(file: GGUFFile) -> int | None:
         head_dim = n_embd // n_head if n_head else 0
         k_dim = metadata.get_int(f"{architecture}.attention.key_length", head_dim)
         v_dim = metadata.get_int(f"{architecture}.attention.value_length", head_dim)
-        total += n_head_kv * (k_dim + v_dim) * F16_BYTES
+        total += n_head_kv * (k_dim + v_dim) * KV_BYTES["f16"]
     return total
 
 

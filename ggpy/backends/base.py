@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-PAGE_TOKENS = 32
-"""Positions whose keys and values one page holds."""
+from ggpy.kernels.cpu.step import PAGE_TOKENS  # positions whose keys and values one page holds
+
+__all__ = ["KV_BYTES", "PAGE_TOKENS", "Backend", "Compute", "KVType", "Repack", "StepSequence"]
+
+Compute = Literal["int8", "f32"]            # arithmetic of the products
+KVType = Literal["f16", "f32"]              # of keys and values in pages
+Repack = Literal["auto", "on", "off"]       # whether weights are copied into the order that kernels like best
+KV_BYTES: dict[KVType, int] = {"f16": 2, "f32": 4}
 
 
 @dataclass(frozen=True, slots=True)

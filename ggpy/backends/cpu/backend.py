@@ -2,12 +2,11 @@
 
 import logging
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from ggpy.backends.base import StepSequence
+from ggpy.backends.base import KV_BYTES, PAGE_TOKENS, Compute, KVType, Repack, StepSequence
 from ggpy.backends.cpu.encode import Encoder, Entry, LayerPool
 from ggpy.backends.cpu.memory import Arena, aligned
 from ggpy.backends.cpu.step import RopeMemory, StepMemory
@@ -22,18 +21,13 @@ from ggpy.kernels.cpu import library
 from ggpy.kernels.cpu.arguments import ROUTE_SCRATCH_BYTES, SUMS_BYTES
 from ggpy.kernels.cpu.attention_memory import attention_partials_bytes, attention_scratch_bytes
 from ggpy.kernels.cpu.packing import packing_of
-from ggpy.kernels.cpu.step import PAGE_TOKENS
 from ggpy.kernels.cpu.team import TAPE_WORDS, Team
 from ggpy.machine import available_memory_bytes
 
 logger = logging.getLogger("ggpy")
 
-Compute = Literal["int8", "f32"]
-KVType = Literal["f16", "f32"]
-Repack = Literal["auto", "on", "off"]
 TEAM_KERNELS = ("executor.run", "executor.worker")
 MEMORY_SHARE = 0.9          # of the available memory that packed weights may take
-KV_BYTES = {"f16": 2, "f32": 4}
 
 
 class CpuBackend:
