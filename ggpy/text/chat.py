@@ -68,7 +68,10 @@ class ChatTemplate:
 
     @functools.cached_property
     def capabilities(self) -> Capabilities:
-        """What the template can write, found by rendering it with small conversations."""
+        """What the template can write, found by rendering it with small conversations.
+
+        Raises TemplateError if it takes more time or memory than it may.
+        """
         from ggpy.text.chat_limits import LimitError
 
         def trial(messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> str | None:

@@ -161,15 +161,22 @@ def check_method(owner: Any, name: str, args: Sequence[Any], kwargs: Mapping[str
         check_join(args[0] if args else (), owner)
     elif name == "replace" and len(values) >= 2:
         check_replace(owner, *values[:2])
+    elif name in ("encode", "decode"):
+        check_codec(values)
+    elif name in ("rfind", "rindex", "rpartition", "rsplit") and values:
+        # unlike its search from the front, Python's search from the back may take the product
+        budget().charge(len(owner) * _length(values[0]) // _CHARS_PER_STEP)
     elif name == "expandtabs":
         budget().charge_text(len(owner) * next((v for v in values if isinstance(v, int)), 8))
 
 
 # filters that do not look into what a list holds
 _SHALLOW = frozenset(
-    ("attr", "batch", "count", "d", "default", "dictsort", "first", "items", "last", "length", "list", "map", "random",
+    ("attr", "batch", "count", "d", "default", "first", "items", "last", "length", "list", "map", "random",
      "reject", "rejectattr", "reverse", "select", "selectattr", "slice")
 )
+# filters that take more than linear time, and the characters that they may have
+_SHORT = {"int": 4300, "striptags": 100_000, "urlize": 100_000}
 
 
 def check_filter(name: str, values: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -180,6 +187,8 @@ def check_filter(name: str, values: Sequence[Any], kwargs: Mapping[str, Any]) ->
     if name not in ("default", "d"):
         check_widths(arguments)
     texts = [a for a in arguments if isinstance(a, str)]
+    if name in _SHORT and _length(value) > _SHORT[name]:
+        raise LimitError(f"{name} of {_length(value):,} characters: expected at most {_SHORT[name]:,}")
     if name == "format":
         check_format(str(value), arguments, "%")
     elif name == "join":
@@ -198,6 +207,13 @@ def check_widths(values: Iterable[Any]) -> None:
     for value in values:
         if isinstance(value, int) and abs(value) > MAX_WIDTH:
             raise LimitError(f"{value:.6g} as an argument: expected at most {MAX_WIDTH:,}")
+
+
+def check_codec(values: Sequence[Any]) -> None:
+    """Refuse encodings that take more than linear time."""
+    for value in values[:1]:
+        if str(value).lower() not in ("utf-8", "utf8", "ascii", "latin-1"):
+            raise LimitError(f"the encoding {value!r:.40}: expected utf-8, ascii or latin-1")
 
 
 def check_format(form: str | bytes, arguments: Any, mark: str) -> None:

@@ -56,6 +56,9 @@ GROW = "{% set ns = namespace(v='x') %}{% for i in range(64) %}{% set ns.v = VAL
         ("{{ '%*d' % (999999999, 1) }}", "fields at most"),
         ("{{ '{:>999999999}'.format(1) }}", "fields at most"),
         ("{{ '{:>{}}'.format(1, 999999999) }}", "fields at most|as an argument"),
+        ("{{ ('f' * 5000) | int(base=16) }}", "int of 5,000 characters: expected at most 4,300"),
+        ("{{ ('<>' * 99999) | striptags }}", "striptags of 199,998 characters"),
+        ("{{ ('é' * 99999).encode('punycode') }}", "encoding 'punycode': expected utf-8"),
         ("{{ 'x'.translate({120: 'y' * 10000}) }}", "translate is not for templates"),
     ],
 )
@@ -82,6 +85,7 @@ def test_size_of_the_conversation() -> None:
         "{% set s = 'x' * 9999999 %}{% for i in range(9999) %}{% set t = s[1:] %}{% endfor %}",
         "{% set s = 'x' * 9999999 %}{% for i in range(9999) %}{% set t = s | upper %}{% endfor %}",
         "{% set s = 'x' * 9999999 %}{% set t = s ~ 'y' %}{% for i in range(9999) %}{{ 'same' if s in t }}{% endfor %}",
+        "{% set s = 'a' * 999999 %}{{ s.rfind('ab' ~ s[9999:]) }}",
         "{% set l = [[1] * 999] * 999 %}{% for i in range(9999) %}{{ 'same' if l == l + [1] }}{% endfor %}",
         "{% set l = [[1] * 999] * 999 %}{% for i in range(9999) %}{{ 'same' if l is equalto [l] }}{% endfor %}",
     ],
@@ -89,7 +93,7 @@ def test_size_of_the_conversation() -> None:
 def test_steps(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Loops, calls and copies count, wherever they stand."""
     monkeypatch.setattr(chat_limits, "MAX_STEPS", 100_000)
-    with pytest.raises(TemplateError, match=r"line 1: the template takes more than 100,0.. steps"):
+    with pytest.raises(TemplateError, match=r"line 1: the template takes more than 100,010 steps"):
         ChatTemplate(source).render([{"role": "user", "content": "Hi"}])
 
 
@@ -106,6 +110,7 @@ def test_time(monkeypatch: pytest.MonkeyPatch) -> None:
         ("{{ '* %s in 123456: %d%%' % ('a', 7) }}", "* a in 123456: 7%"),
         ("{{ '* {} in 123456: {:>3}'.format('a', 7) }}", "* a in 123456:   7"),
         ("{{ '{{\"name\": {}}}'.format('a') }}", '{"name": a}'),
+        ("{{ 'a/b/c'.rsplit('/', 1)[1] }}{{ 'é'.encode('utf-8') | length }}{{ '12' | int + 1 }}", "c213"),
         ("{{ 1 < 2 < 3 }} {{ 1 < 3 < 2 }} {{ 'a' in 'ab' in ['ab'] }} {{ 3 not in [1, 2] }}", "True False True True"),
         ("{% macro m() %}{{ varargs | length }}{{ kwargs.a }}{% endmacro %}{{ m(1, 2, a=3) }}", "23"),
         ("{{ [1, 2, 3] | batch(2) | list }} {{ [1, 2, 3] | slice(2) | map('sum') | join(',') }}", "[[1, 2], [3]] 3,3"),
