@@ -40,8 +40,13 @@ class PlainOutput:
 class MarkdownOutput:
     """Prints each block of a Markdown text once it is complete, and redraws only the one that is still growing."""
 
-    def __init__(self, console: Console | None = None) -> None:
-        self.console = console or Console(highlight=False, markup=False, emoji=False)
+    def __init__(self, console: Console) -> None:
+        self.console = console
+
+    @classmethod
+    def on_stdout(cls) -> MarkdownOutput:
+        """In colours, even if NO_COLOR is set: who heeds it comes here only when asked to."""
+        return cls(Console(highlight=False, markup=False, emoji=False, no_color=False))
 
     def show(self, pieces: Iterable[str]) -> None:
         text = _GrowingText(self.console)

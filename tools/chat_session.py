@@ -40,7 +40,7 @@ class Session:
         self.totals = Totals()
         self._is_rich = is_rich(args)
         is_markdown = self._is_rich and template is not None
-        self._output: MarkdownOutput | PlainOutput = MarkdownOutput() if is_markdown else PlainOutput()
+        self._output: MarkdownOutput | PlainOutput = MarkdownOutput.on_stdout() if is_markdown else PlainOutput()
         self._console = Console(stderr=True, markup=False, highlight=False, emoji=False, no_color=not self._is_rich,
                                 soft_wrap=True)
         self._is_conversation = False
@@ -136,10 +136,10 @@ class Session:
                 return False
             self.answer(message)
             return True
-        except PromptTooLongError:
-            self.say(self.full_hint())
         except GgpyError as error:
-            self.say(str(error))
+            if not sys.stdin.isatty():      # nobody is there to do better
+                raise
+            self.say(self.full_hint() if isinstance(error, PromptTooLongError) else str(error))
         return False
 
     def _print(self, question: str, pieces: Iterable[str]) -> None:

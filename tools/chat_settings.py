@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from ggpy.engine.config import SamplingParams
+from ggpy.engine.config import SAMPLER_LETTERS, SamplingParams
 from ggpy.errors import ConfigError
 from ggpy.gguf import Metadata
 from ggpy.tools.flags import SAMPLING_FLAGS, sampling_params
@@ -61,7 +62,8 @@ def field_name(name: str) -> str:
         flags = SAMPLING_FLAGS[field].flags if field in SAMPLING_FLAGS else ()
         if plain in (field, *(flag.lstrip("-").replace("-", "_") for flag in flags)):
             return field
-    raise ConfigError(f"there is no setting {name!r}; /set lists them")
+    near = difflib.get_close_matches(plain, names(), n=1)
+    raise ConfigError(f"there is no setting {name!r}; " + (f"did you mean {near[0]}?" if near else "/set lists them"))
 
 
 def _value(field: str, text: str) -> Any:
@@ -78,4 +80,6 @@ def _value(field: str, text: str) -> Any:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "; ".join(item if item in SAMPLER_LETTERS.values() else repr(item) for item in value) or "none"
     return "-1" if value is None else str(value)

@@ -52,7 +52,7 @@ def test_commands(chat: Open, tmp_path: Path) -> None:
             (f"/save {saved}", "saved 2 messages"), ("/clear", "forgot the conversation; the system prompt stays"),
             (f"/load {saved}", "loaded 2 messages"), ("/load absent.json", "absent.json cannot be read: No such file"),
             ("/set temp 0.5", "temperature            0.5"), ("/set temp hot", "temperature=hot: expected N"),
-            ("/set tmp 1", "there is no setting 'tmp'"), ("/set top_p 7", "top_p=7"),
+            ("/set tpo_k 1", "did you mean top_k?"), ("/set x 1", "/set lists them"), ("/set top_p 7", "top_p=7"),
             ("/show params", "min_p                  0.05"), ("/show template", "<|im_start|>"),
             ("/show", "echo.gguf"), ("/show all", "expected one of info, template, system, params"),
             ("/stats", "answers        3 with"), ("/hlep", "there is no /hlep; did you mean /help?"),

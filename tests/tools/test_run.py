@@ -13,8 +13,9 @@ import pytest
 
 from ggpy import SamplingParams, cli
 from ggpy.errors import ConfigError
+from ggpy.hub import catalogue
 from ggpy.text.chat import CHATML
-from ggpy.tools import catalogue, chat_session, environment, flags, loading
+from ggpy.tools import chat_session, environment, flags, loading
 from ggpy.tools import run as run_tool
 from tests.tools.echo_llm import EchoLLM
 from tests.tools.file_metadata import file_metadata
@@ -262,6 +263,15 @@ def test_json_is_an_object_for_each_answer(run: Run, capsys: pytest.CaptureFixtu
                                       "tokens_per_s": 16.0}}
     assert second["n_cached"] == 6      # what both begin with
     assert output.err == "took back: one\n"
+
+
+def test_a_conversation_from_a_pipe_fails_with_its_first_error(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody is there to do better."""
+    llm = run("m", "-cnv", stdin="one\n/undo\n/undo\ntwo\n", code=1)
+    assert len(llm.asked) == 1
+    assert "ggpy: error: nothing has been said yet" in capsys.readouterr().err
 
 
 def test_a_single_turn_leaves_after_its_answer(run: Run) -> None:
