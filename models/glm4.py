@@ -2,7 +2,7 @@
 
 from ggpy.graph.ops import Graph, Op, RopeTable
 from ggpy.models.hparams import HParams, Keys, read_hparams
-from ggpy.models.layers import Layer, attention, embed, feed_forward, layers, norm, output
+from ggpy.models.layers import Layer, attention, decoder, feed_forward, norm
 from ggpy.models.rope import rope_table
 from ggpy.models.weights import Weights
 
@@ -14,11 +14,7 @@ def hparams(keys: Keys) -> HParams:
 
 
 def build(g: Graph, hp: HParams, weights: Weights, n_ctx: int) -> None:
-    rope = rope_table(hp.rope, weights, n_ctx)
-    x = embed(g, hp, weights)
-    for layer in layers(hp, weights):
-        x = decoder_layer(g, x, layer, rope)
-    output(g, x, hp, weights)
+    decoder(g, hp, weights, decoder_layer, rope_table(hp.rope, weights, n_ctx))
 
 
 def decoder_layer(g: Graph, x: Op, layer: Layer, rope: RopeTable) -> Op:

@@ -1,6 +1,6 @@
 """The parts that architectures share: norms, attention, feed-forward networks, experts, the output."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -169,3 +169,12 @@ def output(g: Graph, x: Op, hp: HParams, weights: Weights) -> None:
     if hp.final_softcap is not None:
         logits = g.softcap(logits, hp.final_softcap)
     g.output("logits", logits)
+
+
+def decoder(g: Graph, hp: HParams, weights: Weights, decoder_layer: Callable[[Graph, Op, Layer, RopeTable], Op],
+            rope: RopeTable) -> None:
+    """The whole forward pass of a family whose layers all turn by the same table."""
+    x = embed(g, hp, weights)
+    for layer in layers(hp, weights):
+        x = decoder_layer(g, x, layer, rope)
+    output(g, x, hp, weights)
