@@ -6,10 +6,8 @@ import argparse
 import contextlib
 import itertools
 import json
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +20,7 @@ from ggpy.tools import chat_commands
 from ggpy.tools.chat import Conversation
 from ggpy.tools.chat_screen import CONTROLS, MarkdownOutput, PlainOutput
 from ggpy.tools.chat_settings import Settings
+from ggpy.tools.keyboard import ctrl_c_calls, hidden_keys
 
 if TYPE_CHECKING:
     from ggpy.llm import LLM, Completion
@@ -149,6 +148,8 @@ class Session:
     def _say_how_it_ended(self, completion: Completion) -> None:
         if not self._is_conversation:
             return
+        if self._has_status_line:
+            print()
         if completion.finish_reason == "cancelled":
             self.say("(stopped)")
         elif self.chat.n_used >= self.llm.n_ctx:
@@ -209,34 +210,3 @@ def timing_line(completion: Completion) -> str:
     speed = f", {t.tokens_per_s:,.1f}/s" if t.n_generated > 1 else ""
     return (f"[prompt {t.n_prompt:,} tokens, {t.prompt_tokens_per_s:,.1f}/s; answer {t.n_generated:,} tokens{speed}"
             f"{ending}]")
-
-
-@contextlib.contextmanager
-def ctrl_c_calls(stop: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C calls `stop` meanwhile, so that no computation is torn apart."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = signal.signal(signal.SIGINT, lambda number, frame: stop())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
-
-
-@contextlib.contextmanager
-def hidden_keys() -> Iterator[None]:
-    """What is typed meanwhile is not shown: it would tear the answer apart. It waits for the next prompt."""
-    if sys.platform == "win32" or not sys.stdin.isatty():
-        yield
-        return
-    import termios
-
-    before = termios.tcgetattr(sys.stdin.fileno())
-    during = [*before]
-    during[3] &= ~termios.ECHO
-    termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, during)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, before)

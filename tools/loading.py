@@ -10,14 +10,16 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
+from ggpy.hub.resolve import resolve_model
 from ggpy.llm import LLM
-from ggpy.tools.pull import resolve_model
+from ggpy.tools.keyboard import hidden_keys
+from ggpy.tools.terminal import pull_progress
 
 
 def load(spec: str, *, offline: bool = False, **options: Any) -> LLM:
     """The model that `spec` names, with progress on stderr: of the pull if it is absent, then of its kernels."""
-    path = resolve_model(spec, offline=offline)
-    with KernelProgress(f"loading {spec}") as progress:
+    path = resolve_model(spec, offline=offline, progress=pull_progress)
+    with hidden_keys(), KernelProgress(f"loading {spec}") as progress:
         return LLM(path, progress=progress.update, **options)
 
 
