@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ggpy.errors import GgpyError
 from ggpy.text import ChatTemplate, StreamDecoder
@@ -29,13 +29,15 @@ class Conversation:
 
     A prompt repeats all that was said. What the model said is repeated as its own tokens, which encoding its text again
     need not give, so that the engine finds the keys and values of the whole history in its cache. `template` None sends
-    every prompt as it stands, without what was said before.
+    every prompt as it stands, without what was said before; `variables` are handed to it.
     """
 
-    def __init__(self, llm: LLM, params: SamplingParams, template: ChatTemplate | None, system: str = "") -> None:
+    def __init__(self, llm: LLM, params: SamplingParams, template: ChatTemplate | None, system: str = "",
+                 variables: Mapping[str, Any] | None = None) -> None:
         self.llm = llm
         self.params = params
         self.template = template
+        self.variables = variables
         self.system = system
         self.messages: list[Message] = []       # from the user and from the model, in turn
         self.last: Completion | None = None
@@ -109,7 +111,7 @@ class Conversation:
             text = messages[-1]["content"]
             return Read(text, self.llm.tokenize(text, parse_special=True))
         system = [{"role": "system", "content": self.system}] if self.system else []
-        text = self.template.render([*system, *messages])
+        text = self.template.render([*system, *messages], chat_template_kwargs=self.variables)
         while self._reads and not text.startswith(self._reads[-1].text):
             self._reads.pop()
         tokenizer = self.llm.tokenizer

@@ -35,7 +35,7 @@ class Session:
         self.args = args
         self.model_name = model_name
         self.settings = Settings(args, llm.metadata)
-        self.chat = Conversation(llm, self.settings.params, template, system)
+        self.chat = Conversation(llm, self.settings.params, template, system, args.chat_template_kwargs)
         self.totals = Totals()
         self._is_rich = is_rich(args)
         is_markdown = self._is_rich and template is not None

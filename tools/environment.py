@@ -13,7 +13,8 @@ VARIABLES = {
     "kv_type": "CACHE_TYPE_K", "max_tokens": "N_PREDICT", "temperature": "TEMPERATURE", "top_k": "TOP_K",
     "top_p": "TOP_P", "min_p": "MIN_P", "repeat_penalty": "REPEAT_PENALTY", "presence_penalty": "PRESENCE_PENALTY",
     "frequency_penalty": "FREQUENCY_PENALTY", "chat_template": "CHAT_TEMPLATE",
-    "chat_template_file": "CHAT_TEMPLATE_FILE", "offline": "OFFLINE", "show_timings": "SHOW_TIMINGS",
+    "chat_template_file": "CHAT_TEMPLATE_FILE", "chat_template_kwargs": "CHAT_TEMPLATE_KWARGS",
+    "offline": "OFFLINE", "show_timings": "SHOW_TIMINGS",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import stat
 import sys
@@ -62,6 +63,8 @@ def _add_prompt_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("-st", "--single-turn", action="store_true", help="leave after one answer")
     group.add_argument("--chat-template", metavar="JINJA", help="chat template instead of the model's; or chatml")
     group.add_argument("--chat-template-file", metavar="FILE", help="a file with a chat template")
+    group.add_argument("--chat-template-kwargs", type=json_object, metavar="JSON",
+                       help="variables for the chat template, such as '{\"enable_thinking\": false}'")
 
 
 def _add_output_flags(group: argparse._ArgumentGroup) -> None:
@@ -75,6 +78,17 @@ def _add_output_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--verbose-prompt", action="store_true", help="list the tokens of each prompt on stderr")
     group.add_argument("--show-timings", action=argparse.BooleanOptionalAction, default=True,
                        help="a line about speed on stderr")
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """The object that a JSON text holds; an error for argparse otherwise."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise argparse.ArgumentTypeError(f"{text!r:.60} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"{text!r:.60}: expected a JSON object")
+    return value
 
 
 class _Accepted(argparse.Action):

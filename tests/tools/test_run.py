@@ -296,6 +296,16 @@ def test_other_chat_templates(run: Run, tmp_path: Path, capsys: pytest.CaptureFi
     assert "--chat-template zephyr: expected chatml or a Jinja template" in capsys.readouterr().err
 
 
+def test_variables_of_the_chat_template(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """Any JSON object."""
+    assert run("m", "x", "--chat-template", "{{ a }}{{ b[0] }}", "--chat-template-kwargs",
+               '{"a": "A", "b": [1]}').asked == ["A1"]
+    for text, message in (("{", "is not JSON"), ("[]", "expected a JSON object")):
+        with pytest.raises(SystemExit):
+            run("m", "x", "--chat-template-kwargs", text)
+        assert message in capsys.readouterr().err
+
+
 def test_prompts_can_be_shown(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     """Their tokens on stderr, or, raw, their text in front of the answer."""
     run("m", "ab!", "--raw", "--verbose-prompt", "--display-prompt", "--no-show-timings")
