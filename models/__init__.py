@@ -36,7 +36,7 @@ from ggpy.models import (
 from ggpy.models.hparams import HParams, Keys
 from ggpy.models.weights import Weights
 
-__all__ = ["ARCHITECTURES", "HParams", "Model", "build_model"]
+__all__ = ["ARCHITECTURES", "HParams", "Model", "build_model", "hparams_of"]
 
 
 class Architecture(Protocol):
@@ -103,12 +103,23 @@ def build_model(gguf: GGUFFile, n_ctx: int | None = None) -> Model:
     """
     if n_ctx is not None and n_ctx < 1:
         raise ConfigError(f"n_ctx={n_ctx}: a context needs at least one token")
+    arch, family = _family(gguf)
+    hp = family.hparams(Keys(gguf, arch))
+    graph = Graph()
+    family.build(graph, hp, Weights(gguf), n_ctx or hp.n_ctx_train)
+    return Model(graph, hp, arch)
+
+
+def hparams_of(gguf: GGUFFile) -> HParams:
+    """The sizes and constants of the model in `gguf`, from its metadata alone. Raises as `build_model` does."""
+    arch, family = _family(gguf)
+    return family.hparams(Keys(gguf, arch))
+
+
+def _family(gguf: GGUFFile) -> tuple[str, Architecture]:
     arch = gguf.metadata.get_str("general.architecture")
     family = ARCHITECTURES.get(arch)
     if family is None:
         raise UnsupportedModelError(f"{gguf.path}: architecture {arch!r} is not supported; expected one of "
                                     f"{', '.join(sorted(ARCHITECTURES))}")
-    hp = family.hparams(Keys(gguf, arch))
-    graph = Graph()
-    family.build(graph, hp, Weights(gguf), n_ctx or hp.n_ctx_train)
-    return Model(graph, hp, arch)
+    return arch, family

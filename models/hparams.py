@@ -155,6 +155,11 @@ class HParams:
                 f"{self.arch}.expert_used_count is {self.n_expert_used}; expected 1 to {self.n_expert} "
                 f"({self.arch}.expert_count)")
 
+    @property
+    def kv_width(self) -> int:
+        """How many numbers a position keeps as keys and values, all layers together."""
+        return sum(self.n_head_kv) * (self.head_dim_k + self.head_dim_v)
+
 
 def read_hparams(keys: Keys, *, pairing: RopePairing, norm: NormKind = "rms", needs_experts: bool = False,
                  window_period: int | None = None, default_window: int = 0,

@@ -1,7 +1,6 @@
 """The library: `from ggpy import LLM`."""
 
 import gc
-import os
 import subprocess
 import sys
 import threading
@@ -14,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 import ggpy.llm
-from ggpy import LLM, Completion, SamplingParams
+from ggpy import LLM, Completion, SamplingParams, Timings
 from ggpy.backends.base import PAGE_TOKENS, StepSequence
 from ggpy.backends.reference import evaluate
 from ggpy.errors import ConfigError, GgpyError, PromptTooLongError, PullError, RequestError
@@ -248,15 +247,6 @@ def test_dropping_the_model_frees_the_backend(tiny: ArchModel, load: Callable[..
     assert [backend.is_closed for backend in ReferenceBackend.opened] == [True]
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
-def test_a_forked_process_is_told_to_load_its_own(load: Callable[..., LLM], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads do not survive a fork, so waiting for them would never end."""
-    llm = load(n_ctx=64)
-    monkeypatch.setattr(os, "getpid", lambda: -1)
-    with pytest.raises(GgpyError, match="was forked"):
-        llm.generate("Hello")
-
-
 def test_the_context_is_the_models_cut_to_memory(load: Callable[..., LLM], monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of what is available may go to keys and values."""
     llm = load()
@@ -270,9 +260,13 @@ def test_the_context_is_the_models_cut_to_memory(load: Callable[..., LLM], monke
     ({"compute": "int4"}, "compute='int4': expected one of int8, f32"),
     ({"kv_type": "q8_0"}, "kv_type='q8_0'"),
     ({"repack": True}, "repack=True"),
-    ({"n_ctx": 1}, "n_ctx=1: expected 2 or more"),
+    ({"n_ctx": 1}, "n_ctx=1: expected a whole number of at least 2"),
     ({"n_ctx": 0}, "n_ctx=0"),
+    ({"n_ctx": "9"}, "n_ctx='9': expected a whole number"),
+    ({"n_threads": 2.5}, r"n_threads=2\.5: expected a whole number of at least 1"),
+    ({"n_threads": 0}, "n_threads=0"),
     ({"max_batch_tokens": 0}, "max_batch_tokens=0"),
+    ({"n_ctx": 65, "pool_tokens": 64}, "pool_tokens=64: expected a whole number of at least 65"),
 ])
 def test_settings_that_cannot_work_are_refused(
     load: Callable[..., LLM], options: dict[str, Any], message: str
@@ -280,6 +274,87 @@ def test_settings_that_cannot_work_are_refused(
     """Before anything is loaded."""
     with pytest.raises(ConfigError, match=message):
         load(**options)
+
+
+@pytest.mark.parametrize(("prompt", "message"), [
+    ([1, 1.7], r"prompt\[1\]=1\.7: expected a token id, a whole number"),
+    (np.ones(3, np.float32), r"prompt\[0\]=.*1.0.*: expected a token id"),
+    (["hello"], r"prompt\[0\]='hello': expected a token id"),
+    ([[1, 2]], r"prompt\[0\]=\[1, 2\]: expected a token id"),
+    (b"hello", "prompt=b'hello': expected a sequence of token ids"),
+    (None, "prompt=None: expected a sequence of token ids"),
+])
+def test_prompts_of_other_types_are_refused(load: Callable[..., LLM], prompt: Any, message: str) -> None:
+    """A number that is nearly a token is not rounded to one, and bytes are no list of tokens."""
+    with pytest.raises(RequestError, match=message):
+        load(n_ctx=64).generate(prompt)
+
+
+def test_numpys_integers_are_tokens(load: Callable[..., LLM]) -> None:
+    """In an array or one by one."""
+    llm = load(n_ctx=64)
+    expected = llm.generate([5, 6], GREEDY).tokens
+    assert llm.generate(np.array([5, 6], np.uint8), GREEDY).tokens == expected
+    assert llm.generate([np.int64(5), 6], GREEDY).tokens == expected
+
+
+def test_other_arguments_of_other_types_are_refused(load: Callable[..., LLM]) -> None:
+    """By their name."""
+    llm = load(n_ctx=64)
+    with pytest.raises(RequestError, match=r"params=\{'max_tokens': 3\}: expected a SamplingParams"):
+        llm.generate("x", {"max_tokens": 3})    # type: ignore[arg-type]
+    with pytest.raises(RequestError, match="text=5: expected a text"):
+        llm.tokenize(5)     # type: ignore[arg-type]
+    with pytest.raises(RequestError, match="ids='ab': expected a sequence of token ids"):
+        llm.logits("ab")    # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="model=None: expected a path"):
+        LLM(None)           # type: ignore[arg-type]
+
+
+def test_a_larger_pool_lets_requests_run_together(
+    load: Callable[..., LLM], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of 64 tokens have to take turns in a pool of 64, and run side by side in one of 128."""
+    def n_steps(**options: Any) -> int:
+        llm = load(n_ctx=64, **options)
+        n_calls = 0
+        forward = ReferenceBackend.forward
+
+        def counted(self: ReferenceBackend, sequences: Any) -> Any:
+            nonlocal n_calls
+            n_calls += 1
+            return forward(self, sequences)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(ReferenceBackend, "forward", counted)
+            streams = [llm.stream([token] * 40, SamplingParams(max_tokens=4, ignore_eos=True)) for token in (1, 2)]
+            assert [stream.finish().finish_reason for stream in streams] == ["length", "length"]
+        return n_calls
+
+    assert n_steps() == 8
+    assert n_steps(pool_tokens=128) == 4
+
+
+def test_the_default_context_fits_the_pool(load: Callable[..., LLM]) -> None:
+    """A pool smaller than the model's context shortens it."""
+    assert load(pool_tokens=96).n_ctx == 96
+    assert load(pool_tokens=10_000).n_ctx == load().n_ctx
+
+
+def test_the_speed_of_the_prompt_leaves_out_what_was_cached() -> None:
+    """100 tokens of which 60 were known took 2 seconds; without a first token nothing was measured."""
+    timings = Timings(n_prompt=100, n_generated=5, prompt_s=2.0, generation_s=2.0, n_cached=60)
+    assert (timings.prompt_tokens_per_s, timings.tokens_per_s) == (20, 2)
+    nothing = Timings(n_prompt=100, n_generated=0, prompt_s=0.0, generation_s=0.0)
+    assert (nothing.prompt_tokens_per_s, nothing.tokens_per_s) == (0, 0)
+
+
+def test_a_completion_says_what_was_cached(load: Callable[..., LLM]) -> None:
+    """The same prompt again: all of it but the last token, which gives the logits."""
+    llm = load(n_ctx=128)
+    llm.generate([7] * 40, GREEDY)
+    completion = llm.generate([7] * 40, GREEDY)
+    assert (completion.n_prompt, completion.n_cached, completion.timings.n_cached) == (40, 39, 39)
 
 
 def test_a_name_that_no_model_has_is_refused(tmp_path: Path) -> None:
@@ -331,3 +406,7 @@ def test_embeddings_are_pooled_hidden_states(load: Callable[..., LLM], tiny: Arc
     assert llm.embed([]).shape == (0, llm.n_embd)
     with pytest.raises(ConfigError, match="pooling='sum': expected mean or last"):
         llm.embed(["a"], pooling="sum")    # type: ignore[arg-type]
+    with pytest.raises(RequestError, match=r"texts='text': expected a list of texts; give one text as \[text\]"):
+        llm.embed("text")
+    with pytest.raises(RequestError, match=r"texts\[1\]=\[5\]: expected a text"):
+        llm.embed(["a", [5]])   # type: ignore[list-item]

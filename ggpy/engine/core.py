@@ -73,18 +73,22 @@ class EngineCore:
         self._finish(generation.request, "cancelled")
         return True
 
-    def step(self) -> list[Event]:
-        """One forward pass: an event for each request that got a token."""
+    def step(self, emit: Callable[[Event], None]) -> int:
+        """One forward pass, of which each request that got a token is told at once: `emit` is called with its event.
+
+        Returns how many tokens were computed; 0 only if there is nothing to do. An exception from outside, such as
+        that of Ctrl-C, may end it halfway: what was emitted stands, the rest is computed again in the next step.
+        """
         chunks = self.scheduler.schedule()
         if not chunks:
-            return []
+            return 0
         logits = iter(forward(self.backend, chunks))
-        events = []
         for chunk in chunks:
-            chunk.request.num_computed += chunk.length
             if chunk.n_outputs:
-                events.append(self._advance(self._live[chunk.request.id], next(logits)))
-        return events
+                emit(self._advance(self._live[chunk.request.id], next(logits)))
+            else:
+                chunk.request.num_computed += chunk.length
+        return sum(chunk.length for chunk in chunks)
 
     def logits(self, tokens: Sequence[int], n_outputs: int) -> Float32:
         """Logits (n_outputs, n_vocab) of the last `n_outputs` tokens, on pages that are held only meanwhile.
@@ -125,7 +129,7 @@ class EngineCore:
                 raise RequestError(f"token {token} is not in the vocabulary; expected 0 to {self.backend.n_vocab - 1}")
 
     def _advance(self, generation: Generation, logits: Float32) -> Event:
-        """Sample a request's next token; ends the request if that is the last."""
+        """Sample the next token of a request whose others are computed; ends the request if that is the last."""
         request, text = generation.request, generation.text
         try:
             # a model may have more rows than its tokenizer has tokens
@@ -135,6 +139,7 @@ class EngineCore:
             self._finish(request, "error")
             return Event(request.id, (), text.finish(), "error")
         request.tokens.append(token)
+        request.num_computed = len(request.tokens) - 1      # not before: a token computed twice does no harm
         request.last_token_s = time.perf_counter()
         request.first_token_s = request.first_token_s or request.last_token_s
         is_end = token in self.tokenizer.eog_ids
@@ -153,6 +158,6 @@ class EngineCore:
         return "length" if is_full else None
 
     def _finish(self, request: Request, reason: FinishReason) -> None:
+        request.finish_reason = reason      # first: whoever waits for the request must see that it has ended
         self.scheduler.remove(request)
-        request.finish_reason = reason
         del self._live[request.id]

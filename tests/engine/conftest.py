@@ -75,7 +75,9 @@ class Driver:
 
     def step(self) -> list[Event]:
         """One step, after which each page is free or held by those that say so: running requests and the cache."""
-        events = self.core.step()
+        events: list[Event] = []
+        has_work = self.core.has_work
+        assert bool(self.core.step(events.append)) == has_work
         for event in events:
             self.events.setdefault(event.request_id, []).append(event)
         pool, scheduler = self.core.pool, self.core.scheduler

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from ggpy.errors import UnsupportedModelError
-from ggpy.models import build_model, gemma3
+from ggpy.gguf import GGUFFile
+from ggpy.graph.ops import Attention
+from ggpy.models import build_model, gemma3, hparams_of
 from ggpy.models.hparams import Keys
-from tests.models.arch_data import ArchModel
+from tests.models.arch_data import ArchModel, arch_names
 from tests.models.test_build import changed
 
 Load = Callable[[str], ArchModel]
@@ -52,3 +54,11 @@ def test_the_largest_gemma3_scales_scores_by_its_width(n_layer: int, scale: floa
     """The 27B alone divides by the root of n_embd / n_head (32 / 2), the others by that of the head size 24."""
     gguf = changed(arch_model("gemma3").path, tmp_path, {"gemma3.block_count": n_layer})
     assert gemma3.hparams(Keys(gguf, "gemma3")).attention_scale == pytest.approx(scale)
+
+
+@pytest.mark.parametrize("name", arch_names())
+def test_keys_and_values_take_what_the_sizes_say(name: str, arch_model: Load) -> None:
+    """The attention layers of the graph together, though no graph is built to tell it."""
+    gguf = GGUFFile(arch_model(name).path)
+    attentions = [op for op in build_model(gguf).graph.nodes if isinstance(op, Attention)]
+    assert hparams_of(gguf).kv_width == sum(op.n_head_kv * (op.head_dim_k + op.head_dim_v) for op in attentions)

@@ -1,0 +1,40 @@
+"""An answer and how long it took."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ggpy.engine.request import FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """How long a completion took, waiting for other requests included."""
+
+    n_prompt: int
+    n_generated: int
+    prompt_s: float             # from the request to the first token
+    generation_s: float         # from the first token to the last
+    n_cached: int = 0           # tokens of the prompt that an earlier request had read already
+
+    @property
+    def prompt_tokens_per_s(self) -> float:
+        """Tokens of the prompt that were read, a second; 0 if there was no first token."""
+        return (self.n_prompt - self.n_cached) / self.prompt_s if self.prompt_s > 0 else 0.0
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Generated tokens a second; the first one belongs to the prompt, so it takes two to tell: else 0."""
+        return (self.n_generated - 1) / self.generation_s if self.generation_s > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """An answer."""
+
+    text: str
+    tokens: list[int]           # with the token that ended the answer, which has no text
+    finish_reason: FinishReason
+    n_prompt: int               # tokens of the prompt
+    n_cached: int               # of these, tokens that an earlier request had read already
+    timings: Timings
