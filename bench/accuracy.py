@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench.environment import commit, machine
 from ggpy import LLM
-from ggpy.tools import catalogue
+from ggpy.hub import catalogue
 from tests.golden.data import PROMPTS, load_golden
 from tests.golden.measure import N_CTX, measure_all
 

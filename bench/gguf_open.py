@@ -18,7 +18,7 @@ from typing import Any
 import gguf
 
 from ggpy.gguf import GGUFFile
-from ggpy.tools import catalogue
+from ggpy.hub import catalogue
 
 TOKENS = "tokenizer.ggml.tokens"
 

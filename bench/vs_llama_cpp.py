@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from bench.engine_process import N_FIRST, N_GENERATE, N_PROMPT
 from bench.environment import commit, machine
 from bench.process import Finished, run
-from ggpy.tools import catalogue
+from ggpy.hub import catalogue
 
 UNITS = {"pp512": "tok/s", "tg64": "tok/s", "first token": "ms", "memory": "MB"}
 LOWER_IS_BETTER = ("first token", "memory")

@@ -61,3 +61,8 @@ class KernelError(GgpyError):
 
 class PullError(GgpyError):
     """A model could not be fetched, or what arrived is not the model that was asked for."""
+
+
+def printable(text: str) -> str:
+    """`text` fit for a message: control characters and stray bytes, as a file may hold them, become U+FFFD."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)

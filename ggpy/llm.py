@@ -23,6 +23,7 @@ from ggpy.engine.request import Request
 from ggpy.engine.runner import Float32
 from ggpy.errors import ConfigError, RequestError
 from ggpy.gguf import GGUFFile
+from ggpy.hub.resolve import resolve_model
 from ggpy.machine import available_memory_bytes, usable_cores
 from ggpy.models import HParams, Model, build_model, hparams_of
 from ggpy.text import ChatTemplate, Tokenizer
@@ -182,9 +183,6 @@ def resolve(model: str | os.PathLike[str]) -> Path:
     spec = os.fspath(model) if isinstance(model, str | os.PathLike) else model
     if not isinstance(spec, str):
         raise ConfigError(f"model={model!r:.80}: expected a path to a GGUF file or a name")
-    # imported only now, since tools are built on this module
-    from ggpy.tools.pull import resolve_model
-
     return resolve_model(spec)
 
 

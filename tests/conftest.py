@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ggpy import config
-from ggpy.tools import catalogue
+from ggpy.hub import catalogue
 from tests.models.arch_data import ArchModel, load_arch
 
 

@@ -242,7 +242,7 @@ def _nvidia() -> list[str]:
 
 
 def models() -> Section:
-    from ggpy.tools.catalogue import CATALOGUE
+    from ggpy.hub.catalogue import CATALOGUE
 
     section = Section()
     folder = config.models_dir()

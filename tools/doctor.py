@@ -10,10 +10,11 @@ from dataclasses import asdict
 
 from rich.table import Table
 
+from ggpy.errors import printable
 from ggpy.tools import checks
 from ggpy.tools.checks import Section
 from ggpy.tools.kernel_cache import remove_stale
-from ggpy.tools.terminal import print_tables, printable, table
+from ggpy.tools.terminal import print_tables, table
 
 SECTIONS: dict[str, Callable[[], Section]] = {
     "versions": checks.versions,

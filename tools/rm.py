@@ -7,9 +7,9 @@ import shutil
 import sys
 
 from ggpy.errors import PullError
-from ggpy.tools import hub_names
-from ggpy.tools.filelock import exclusive
-from ggpy.tools.pull import find_or_raise, lock_path
+from ggpy.hub import names
+from ggpy.hub.filelock import exclusive
+from ggpy.hub.resolve import find_or_raise, lock_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,8 +17,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    for name in filter(hub_names.is_hub_name, args.models):
-        repo = hub_names.parse(name).repo
+    for name in filter(names.is_hub_name, args.models):
+        repo = names.parse(name).repo
         raise PullError(f"{name} lies in Hugging Face's cache, which other programs use too: "
                         f"`hf cache rm model/{repo}` deletes it")
     for entry in [find_or_raise(name) for name in args.models]:

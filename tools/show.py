@@ -11,12 +11,12 @@ from pathlib import Path
 from rich.table import Table
 
 from ggpy.backends.base import KV_BYTES
-from ggpy.errors import GGUFError, PullError, TemplateError
+from ggpy.errors import GGUFError, PullError, TemplateError, printable
 from ggpy.gguf import GGUFFile, Metadata, StringArray
-from ggpy.tools import hub, hub_names
+from ggpy.hub import huggingface, names
+from ggpy.hub.resolve import resolve_model
 from ggpy.tools.forecast import Forecast, forecast
-from ggpy.tools.pull import resolve_model
-from ggpy.tools.terminal import print_tables, printable, table
+from ggpy.tools.terminal import print_tables, table
 
 CHAT_TEMPLATE = "tokenizer.chat_template"
 
@@ -24,7 +24,7 @@ CHAT_TEMPLATE = "tokenizer.chat_template"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", nargs="?", metavar="NAME|FILE", help="a model that has been pulled (a name that "
                         "`ggpy list` shows, or hf:user/repo[:QUANT]), or a GGUF file")
-    parser.add_argument("-hf", "-hfr", "--hf-repo", dest="hub_model", type=hub_names.hub_name,
+    parser.add_argument("-hf", "-hfr", "--hf-repo", dest="hub_model", type=names.hub_name,
                         metavar="user/repo[:QUANT]", help="a model of Hugging Face that has been pulled")
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print one JSON object, sizes in bytes")
@@ -179,8 +179,8 @@ def _quant_mix(file: GGUFFile) -> tuple[QuantShare, ...]:
 
 def _local_file(spec: str) -> Path:
     """The file of `spec`; unlike `resolve_model`, describing a model is no reason to download it."""
-    if hub_names.is_hub_name(spec) and not Path(spec).is_file():
-        path = hub.find_cached(hub_names.parse(spec))
+    if names.is_hub_name(spec) and not Path(spec).is_file():
+        path = huggingface.find_cached(names.parse(spec))
         if path is None:
             raise PullError(f"{spec} is not on this machine; run `ggpy pull {spec}` first")
         return path

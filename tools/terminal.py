@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Self
 
@@ -10,6 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.progress import Progress as Bar
 from rich.table import Table
+
+from ggpy.hub.progress import Progress, ProgressLines
 
 PIPED_WIDTH = 10_000      # characters; lines meant for another program are never cut or wrapped
 
@@ -39,43 +42,30 @@ def print_tables(*tables: Table) -> None:
         console.print(each)
 
 
-def printable(text: str) -> str:
-    """`text` fit for a terminal: control characters and stray bytes, as a file may hold them, become U+FFFD."""
-    return "".join(c if c.isprintable() else "\ufffd" for c in text)
-
-
-class Progress:
-    """Shows how far `total_bytes` have come: a bar, or a line every tenth; use as a context manager."""
+class ProgressBar:
+    """A bar on stderr that shows how far `total_bytes` have come; use as a context manager."""
 
     def __init__(self, label: str, total_bytes: int) -> None:
-        self.label = label
-        self.total_bytes = total_bytes
-        self._tenths = -1
-        self._bar: Bar | None = None
-        if sys.stderr.isatty():
-            columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-            self._bar = Bar(TextColumn("{task.description}"), *columns, console=Console(stderr=True))
-            self._task = self._bar.add_task(label, total=total_bytes)
+        self._total_bytes = total_bytes
+        columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+        self._bar = Bar(TextColumn("{task.description}", markup=False), *columns, console=Console(stderr=True))
+        self._task = self._bar.add_task(label, total=total_bytes)
 
     def __enter__(self) -> Self:
-        if self._bar is not None:
-            self._bar.start()
+        self._bar.start()
         return self
 
     def update(self, done_bytes: int) -> None:
         """Say that `done_bytes` of the whole are done."""
-        done_bytes = min(done_bytes, self.total_bytes)
-        if self._bar is not None:
-            self._bar.update(self._task, completed=done_bytes)
-            return
-        tenths = 10 * done_bytes // max(1, self.total_bytes)
-        if tenths > self._tenths:
-            self._tenths = tenths
-            line = f"{self.label}: {10 * tenths}% of {self.total_bytes / 1e6:,.0f} MB"
-            print(line, file=sys.stderr, flush=True)
+        self._bar.update(self._task, completed=min(done_bytes, self._total_bytes))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._bar.stop()
+
+
+def pull_progress(label: str, total_bytes: int) -> AbstractContextManager[Progress]:
+    """How a command shows a pull: a bar, or lines if stderr is no terminal."""
+    shown = ProgressBar if sys.stderr.isatty() else ProgressLines
+    return shown(label, total_bytes)

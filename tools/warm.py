@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ggpy.errors import PullError
-from ggpy.tools.catalogue import CATALOGUE
+from ggpy.hub.catalogue import CATALOGUE
 from ggpy.tools.flags import add_model_flags, model_options
 
 

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from ggpy import cli, machine
+from ggpy.hub import catalogue
 from ggpy.kernels.cpu.cache import cache_folder, object_path, write_object
 from ggpy.kernels.cpu.level import available_levels
-from ggpy.tools import catalogue, checks, doctor
+from ggpy.tools import checks, doctor
 from ggpy.tools.kernel_cache import kernel_files, remove_stale
 
 

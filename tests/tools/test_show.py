@@ -11,8 +11,8 @@ import pytest
 from ggpy import cli
 from ggpy.backends.cpu import CpuBackend
 from ggpy.gguf import GGUFFile, GGUFWriter
+from ggpy.hub import catalogue
 from ggpy.models import build_model
-from ggpy.tools import catalogue
 from ggpy.tools.show import describe, kv_bytes_per_token
 from tests.models.arch_data import ArchModel
 

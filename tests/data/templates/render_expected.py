@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ggpy.gguf import GGUFFile
+from ggpy.hub.resolve import resolve_model
 from ggpy.text import ChatTemplate, Tokenizer
-from ggpy.tools.pull import resolve_model
 
 transformers: Any = importlib.import_module("transformers.utils.chat_template_utils")
 

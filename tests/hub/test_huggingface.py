@@ -18,12 +18,12 @@ from huggingface_hub import constants
 
 from ggpy import cli
 from ggpy.errors import PullError
-from ggpy.tools import hub as hub_module
+from ggpy.hub import huggingface
+from ggpy.hub.huggingface import find_cached, pull
+from ggpy.hub.names import HubModel, choose, parse, quant_of
+from ggpy.hub.resolve import resolve_model
 from ggpy.tools import run
-from ggpy.tools.hub import find_cached, pull
-from ggpy.tools.hub_names import HubModel, choose, parse, quant_of
-from ggpy.tools.pull import resolve_model
-from tests.tools.fake_hub import FakeHub, serve
+from tests.hub.fake_hub import FakeHub, serve
 
 MODEL = HubModel("user/model", None)
 Q4 = b"GGUF, four bits"
@@ -228,13 +228,13 @@ def test_offline_the_cache_has_to_do(hub: FakeHub, monkeypatch: pytest.MonkeyPat
 
 
 def test_out_of_reach_the_cache_has_to_do(
-    hub: FakeHub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    hub: FakeHub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A note says so; what is absent is an error that says what to do."""
+    """A warning says so; what is absent is an error that says what to do."""
     path = pull(MODEL)
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")        # nobody listens there
     assert pull(MODEL) == path
-    assert "cannot be reached; using the model-Q4_K_M.gguf that is here" in capsys.readouterr().err
+    assert "cannot be reached; using the model-Q4_K_M.gguf that is here" in caplog.text
     with pytest.raises(PullError, match=r"hf:user/model:Q8_0 is not on this machine and .* cannot be reached"):
         pull(HubModel("user/model", "Q8_0"))
 
@@ -281,7 +281,7 @@ def test_two_pulls_at_once_download_once(hub: FakeHub, monkeypatch: pytest.Monke
     def check(*args: object) -> None:
         both_ask.wait(timeout=60)
 
-    monkeypatch.setattr(hub_module, "_check_free_space", check)
+    monkeypatch.setattr(huggingface, "_check_free_space", check)
     with ThreadPoolExecutor(2) as pool:
         paths = list(pool.map(pull, [MODEL, MODEL]))
     assert paths[0] == paths[1]
