@@ -83,8 +83,8 @@ def scale_queries(args, tile, head_kv, n_query, q):
                 store_f32(to + d * stride, load_f32(x + d * 4) * factor)
 
 
-def make_attend_split(element, load_one):
-    """The partial of one split for all query rows of a pair, from pools of the given type."""
+def make_page_passes(element, load_one):
+    """The two passes of a split over its pages, for all query rows of a pair, from pools of the given type."""
     item_bytes = ITEM_BYTES[element]
     scores = make_scores(element)
     values = make_values(element, load_one)
@@ -131,6 +131,13 @@ def make_attend_split(element, load_one):
                 start, end = j * n_query // n_groups, (j + 1) * n_query // n_groups
                 values(end - start, v, first, last, at + start * SCORE_BYTES, o + start * stride, stride, dim, ahead)
                 ahead = v
+
+    return add_scores, add_values
+
+
+def make_attend_split(element, load_one):
+    """The partial of one split for all query rows of a pair, from pools of the given type."""
+    add_scores, add_values = make_page_passes(element, load_one)
 
     @device
     def attend_split(args, tile, head_kv, split, n_query, q, scores_at, partial):

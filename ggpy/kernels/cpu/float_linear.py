@@ -10,16 +10,14 @@ It involves one row of weights and one of activations, so the bits of a row neve
 panels and experts share the work is said in matmul.py.
 """
 
-from ggpy.kernels.cpu.arguments import CHUNK, CHUNK_BYTES, CHUNK_ROWS, EXPERT_FLOAT_LINEAR, FLOAT_LINEAR, GROUP_ROWS
+from ggpy.kernels.cpu.arguments import EXPERT_FLOAT_LINEAR, FLOAT_LINEAR, GROUP_ROWS
 from ggpy.kernels.cpu.arguments import PACK as PACK_ARGS
 from ggpy.kernels.cpu.interleave import interleave, interleave_half, interleave_word
 from ggpy.kernels.cpu.kernel import device, kernel
 from ggpy.kernels.cpu.matmul import (
-    end_of_expert,
-    expert_bias,
-    expert_weight,
     first_group,
-    groups_of_panel,
+    make_expert_kernel,
+    make_linear_kernel,
     row_at,
     store_columns,
 )
@@ -107,12 +105,12 @@ def make_products(load, size):
 def make_panel(load, size):
     """The product of the groups g0..g1 at `weight` with the m rows that begin at position `start` of `order`.
 
-    A row of out has its activations in row (its number // slots_per_x) of x.
+    A row of out has its activations in row (its number // rows_per_x) of x.
     """
     one_row, four_rows = make_products(load, size)
 
     @device
-    def panel(args, fields, weight, g0, g1, order, start, m, slots_per_x, bias, residual):
+    def panel(args, fields, weight, g0, g1, order, start, m, bias, residual, rows_per_x):
         n_in, n_out = load_i64(args + fields.n_in), load_i64(args + fields.n_out)
         x, out = load_i64(args + fields.x), load_i64(args + fields.out)
         fours = m // ROWS_AT_ONCE * ROWS_AT_ONCE
@@ -122,65 +120,38 @@ def make_panel(load, size):
             for t in range(start, start + fours, ROWS_AT_ONCE):
                 i, j, k, n = row_at(order, t), row_at(order, t + 1), row_at(order, t + 2), row_at(order, t + 3)
                 v = four_rows(w, n_in, (
-                    x + i // slots_per_x * n_in * 4, x + j // slots_per_x * n_in * 4,
-                    x + k // slots_per_x * n_in * 4, x + n // slots_per_x * n_in * 4))
+                    x + i // rows_per_x * n_in * 4, x + j // rows_per_x * n_in * 4,
+                    x + k // rows_per_x * n_in * 4, x + n // rows_per_x * n_in * 4))
                 store_columns(v[0], i, out, n_out, first, bias, residual)
                 store_columns(v[1], j, out, n_out, first, bias, residual)
                 store_columns(v[2], k, out, n_out, first, bias, residual)
                 store_columns(v[3], n, out, n_out, first, bias, residual)
             for t in range(start + fours, start + m):
                 i = row_at(order, t)
-                v = one_row(w, n_in, x + i // slots_per_x * n_in * 4)
+                v = one_row(w, n_in, x + i // rows_per_x * n_in * 4)
                 store_columns(v, i, out, n_out, first, bias, residual)
 
     return panel
 
 
+@device
+def one_per_x(args, step, ith):
+    return 1
+
+
+@device
+def slots_per_x(args, step, ith):
+    return 1 if load_i64(args + EXPERT_FLOAT_LINEAR.x_per_slot) != 0 else load_i64(args + EXPERT_FLOAT_LINEAR.n_used)
+
+
 def make_linear(load, size):
     """The kernel "linear" of a floating-point format."""
-    panel = make_panel(load, size)
-
-    @kernel
-    def linear(args, step, ith, nth):
-        n_rows = load_i64(step + load_i64(args + FLOAT_LINEAR.n_rows))
-        n_out = load_i64(args + FLOAT_LINEAR.n_out)
-        n_groups = groups_of_panel(load_i64(args + FLOAT_LINEAR.group_bytes))
-        end = first_group(n_out, ith + 1, nth)
-        for g in range(first_group(n_out, ith, nth), end, n_groups):
-            for start in range(0, n_rows, CHUNK_ROWS):
-                panel(args, FLOAT_LINEAR, load_i64(args + FLOAT_LINEAR.weight), g, min(end, g + n_groups), 0, start,
-                      min(CHUNK_ROWS, n_rows - start), 1, load_i64(args + FLOAT_LINEAR.bias),
-                      load_i64(args + FLOAT_LINEAR.residual))
-
-    return linear
+    return make_linear_kernel(make_panel(load, size), FLOAT_LINEAR, one_per_x)
 
 
 def make_expert_linear(load, size):
     """The kernel "expert_linear" of a floating-point format."""
-    panel = make_panel(load, size)
-
-    @kernel
-    def expert_linear(args, step, ith, nth):
-        n_out = load_i64(args + EXPERT_FLOAT_LINEAR.n_out)
-        slots_per_x = 1 if load_i64(args + EXPERT_FLOAT_LINEAR.x_per_slot) != 0 else load_i64(
-            args + EXPERT_FLOAT_LINEAR.n_used)
-        n_groups = groups_of_panel(load_i64(args + EXPERT_FLOAT_LINEAR.group_bytes))
-        begin, end = first_group(n_out, ith, nth), first_group(n_out, ith + 1, nth)
-        chunk = load_i64(args + EXPERT_FLOAT_LINEAR.chunks)
-        last = chunk + load_i64(load_i64(args + EXPERT_FLOAT_LINEAR.n_chunks)) * CHUNK_BYTES
-        while chunk < last:
-            expert = load_i64(chunk + CHUNK.expert)
-            next_expert = end_of_expert(chunk, last)
-            weight = expert_weight(args, EXPERT_FLOAT_LINEAR, expert)
-            bias = expert_bias(args, EXPERT_FLOAT_LINEAR, expert)
-            for g in range(begin, end, n_groups):
-                for c in range(chunk, next_expert, CHUNK_BYTES):
-                    panel(args, EXPERT_FLOAT_LINEAR, weight, g, min(end, g + n_groups),
-                          load_i64(args + EXPERT_FLOAT_LINEAR.slot_order), load_i64(c + CHUNK.first),
-                          load_i64(c + CHUNK.n_rows), slots_per_x, bias, 0)
-            chunk = next_expert
-
-    return expert_linear
+    return make_expert_kernel(make_panel(load, size), EXPERT_FLOAT_LINEAR, slots_per_x)
 
 
 @device

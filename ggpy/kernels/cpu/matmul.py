@@ -103,6 +103,48 @@ def groups_of_panel(group_bytes):
     return max(1, PANEL_BYTES // group_bytes)
 
 
+def make_linear_kernel(panel, fields, make_state):
+    """The kernel "linear" over `panel`, which gets what `make_state(args, step, ith)` gives as its last argument."""
+
+    @kernel
+    def linear(args, step, ith, nth):
+        n_rows, n_out = load_i64(step + load_i64(args + fields.n_rows)), load_i64(args + fields.n_out)
+        n_groups = groups_of_panel(load_i64(args + fields.group_bytes))
+        end = first_group(n_out, ith + 1, nth)
+        state = make_state(args, step, ith)
+        for g in range(first_group(n_out, ith, nth), end, n_groups):
+            for start in range(0, n_rows, CHUNK_ROWS):
+                panel(args, fields, load_i64(args + fields.weight), g, min(end, g + n_groups), 0, start,
+                      min(CHUNK_ROWS, n_rows - start), load_i64(args + fields.bias), load_i64(args + fields.residual),
+                      state)
+
+    return linear
+
+
+def make_expert_kernel(panel, fields, make_state):
+    """The kernel "expert_linear" over `panel`; `make_state` as for `make_linear_kernel`."""
+
+    @kernel
+    def expert_linear(args, step, ith, nth):
+        n_out = load_i64(args + fields.n_out)
+        n_groups = groups_of_panel(load_i64(args + fields.group_bytes))
+        begin, end = first_group(n_out, ith, nth), first_group(n_out, ith + 1, nth)
+        state = make_state(args, step, ith)
+        chunk = load_i64(args + fields.chunks)
+        last = chunk + load_i64(load_i64(args + fields.n_chunks)) * CHUNK_BYTES
+        while chunk < last:
+            expert = load_i64(chunk + CHUNK.expert)
+            next_expert = end_of_expert(chunk, last)
+            weight, bias = expert_weight(args, fields, expert), expert_bias(args, fields, expert)
+            for g in range(begin, end, n_groups):
+                for c in range(chunk, next_expert, CHUNK_BYTES):
+                    panel(args, fields, weight, g, min(end, g + n_groups), load_i64(args + fields.slot_order),
+                          load_i64(c + CHUNK.first), load_i64(c + CHUNK.n_rows), bias, 0, state)
+            chunk = next_expert
+
+    return expert_linear
+
+
 def make_panel(rows):
     """The product of the groups g0..g1 at `weight` with the m activation rows that begin at position `start`."""
 
@@ -121,47 +163,16 @@ def make_panel(rows):
     return panel
 
 
+@device
+def accumulators(args, step, ith):
+    return scratch_of(step, ith)
+
+
 def make_linear(rows):
     """The kernel "linear" of a format whose group product is `rows`."""
-    panel = make_panel(rows)
-
-    @kernel
-    def linear(args, step, ith, nth):
-        n_rows = load_i64(step + load_i64(args + LINEAR.n_rows))
-        n_out = load_i64(args + LINEAR.n_out)
-        acc = scratch_of(step, ith)
-        n_groups = groups_of_panel(load_i64(args + LINEAR.group_bytes))
-        end = first_group(n_out, ith + 1, nth)
-        for g in range(first_group(n_out, ith, nth), end, n_groups):
-            for start in range(0, n_rows, CHUNK_ROWS):
-                panel(args, LINEAR, load_i64(args + LINEAR.weight), g, min(end, g + n_groups), 0, start,
-                      min(CHUNK_ROWS, n_rows - start), load_i64(args + LINEAR.bias), load_i64(args + LINEAR.residual),
-                      acc)
-
-    return linear
+    return make_linear_kernel(make_panel(rows), LINEAR, accumulators)
 
 
 def make_expert_linear(rows):
     """The kernel "expert_linear" of a format whose group product is `rows`."""
-    panel = make_panel(rows)
-
-    @kernel
-    def expert_linear(args, step, ith, nth):
-        n_out = load_i64(args + EXPERT_LINEAR.n_out)
-        acc = scratch_of(step, ith)
-        n_groups = groups_of_panel(load_i64(args + EXPERT_LINEAR.group_bytes))
-        begin, end = first_group(n_out, ith, nth), first_group(n_out, ith + 1, nth)
-        chunk = load_i64(args + EXPERT_LINEAR.chunks)
-        last = chunk + load_i64(load_i64(args + EXPERT_LINEAR.n_chunks)) * CHUNK_BYTES
-        while chunk < last:
-            expert = load_i64(chunk + CHUNK.expert)
-            next_expert = end_of_expert(chunk, last)
-            weight, bias = expert_weight(args, EXPERT_LINEAR, expert), expert_bias(args, EXPERT_LINEAR, expert)
-            for g in range(begin, end, n_groups):
-                for c in range(chunk, next_expert, CHUNK_BYTES):
-                    panel(args, EXPERT_LINEAR, weight, g, min(end, g + n_groups),
-                          load_i64(args + EXPERT_LINEAR.slot_order), load_i64(c + CHUNK.first),
-                          load_i64(c + CHUNK.n_rows), bias, 0, acc)
-            chunk = next_expert
-
-    return expert_linear
+    return make_expert_kernel(make_panel(rows), EXPERT_LINEAR, accumulators)

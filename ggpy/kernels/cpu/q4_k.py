@@ -70,11 +70,17 @@ def rows(w, n_blocks, m, q, da, ys, n16, acc):
 
 
 @device
-def pack_block(source, stride, n, unit, i):
+def pack_scales(source, stride, n, unit):
+    """What Q4_K and Q5_K blocks begin with: d, dm and the scales."""
     interleave_half(source + FILE.d, stride, n, unit)
     interleave_half(source + FILE.dmin, stride, n, unit + 32)
     for k in range(3):
         interleave_word(source + FILE.scales + 4 * k, stride, n, unit + SCALES + 64 * k)
+
+
+@device
+def pack_block(source, stride, n, unit, i):
+    pack_scales(source, stride, n, unit)
     interleave_bytes(source + FILE.qs, 128, stride, n, unit + QS)
 
 

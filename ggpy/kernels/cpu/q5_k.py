@@ -13,23 +13,16 @@ from ggpy.kernels.cpu.blocks import (
     prefetch_lines,
     with_bit,
 )
-from ggpy.kernels.cpu.interleave import (
-    file_block,
-    interleave_bytes,
-    interleave_half,
-    interleave_word,
-    make_pack,
-    make_pack_group,
-)
+from ggpy.kernels.cpu.interleave import file_block, interleave_bytes, make_pack, make_pack_group
 from ggpy.kernels.cpu.kernel import device
 from ggpy.kernels.cpu.mapped import make_mapped_linear
 from ggpy.kernels.cpu.matmul import make_expert_linear, make_linear
-from ggpy.kernels.cpu.q4_k import minimum, scale
+from ggpy.kernels.cpu.q4_k import SCALES, minimum, pack_scales, scale
 from ggpy.kernels.cpu.simd import load_f16x16
 
 FILE = file_block(Q5_K_BLOCK)
 UNIT_BYTES = 2816
-SCALES, QH, QS = 64, 256, 768
+QH, QS = 256, 768
 
 
 @device
@@ -54,10 +47,7 @@ def rows(w, n_blocks, m, q, da, ys, n16, acc):
 
 @device
 def pack_block(source, stride, n, unit, i):
-    interleave_half(source + FILE.d, stride, n, unit)
-    interleave_half(source + FILE.dmin, stride, n, unit + 32)
-    for k in range(3):
-        interleave_word(source + FILE.scales + 4 * k, stride, n, unit + SCALES + 64 * k)
+    pack_scales(source, stride, n, unit)
     interleave_bytes(source + FILE.qh, 32, stride, n, unit + QH)
     interleave_bytes(source + FILE.qs, 128, stride, n, unit + QS)
 

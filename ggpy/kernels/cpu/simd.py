@@ -41,12 +41,10 @@ class _VecModel(models.PrimitiveModel):
         super().__init__(dmm, fe_type, fe_type.llvm)
 
 
-i8x8, i8x16, i8x32, i8x64 = (Vec("i8", n) for n in (8, 16, 32, 64))
-i16x8, i16x16, i16x32 = (Vec("i16", n) for n in (8, 16, 32))
-i32x4, i32x8, i32x16 = (Vec("i32", n) for n in (4, 8, 16))
-i64x8 = Vec("i64", 8)
-f16x16 = Vec("f16", 16)
-f32x8, f32x16 = Vec("f32", 8), Vec("f32", 16)
+i8x32, i8x64 = Vec("i8", 32), Vec("i8", 64)
+i16x16, i16x32 = Vec("i16", 16), Vec("i16", 32)
+i32x4, i32x16 = Vec("i32", 4), Vec("i32", 16)
+f32x16 = Vec("f32", 16)
 
 
 # -- LLVM building blocks ------------------------------------------------------------------------------------------
@@ -168,15 +166,14 @@ def _scalar_storer(numba_type: Any, llvm_type: ir.Type) -> Any:
     return function(2, lambda a, v: (types.void, types.int64, numba_type), emit)
 
 
-load_i8x8, load_i8x16, load_i8x32, load_i8x64 = map(_loader, (i8x8, i8x16, i8x32, i8x64))
+load_i8x64 = _loader(i8x64)
 load_i16x16, load_i16x32 = map(_loader, (i16x16, i16x32))
-load_i32x4, load_i32x8, load_i32x16 = map(_loader, (i32x4, i32x8, i32x16))
-load_f32x8, load_f32x16 = map(_loader, (f32x8, f32x16))
+load_i32x4, load_i32x16 = map(_loader, (i32x4, i32x16))
+load_f32x16 = _loader(f32x16)
 
-load_i8, load_u8 = _scalar_loader(types.int8, INT[8]), _scalar_loader(types.uint8, INT[8])
 load_u16, load_i32 = _scalar_loader(types.uint16, INT[16]), _scalar_loader(types.int32, INT[32])
 load_i64, load_f32 = _scalar_loader(types.int64, INT[64]), _scalar_loader(types.float32, ELEMENT["f32"])
-store_i8, store_u16 = _scalar_storer(types.int8, INT[8]), _scalar_storer(types.uint16, INT[16])
+store_u16 = _scalar_storer(types.uint16, INT[16])
 store_i32, store_i64 = _scalar_storer(types.int32, INT[32]), _scalar_storer(types.int64, INT[64])
 store_f32 = _scalar_storer(types.float32, ELEMENT["f32"])
 
@@ -238,18 +235,15 @@ def _caster(vec: Vec) -> Any:
     return function(1, lambda a: (vec, a), lambda b, s, a: b.bitcast(a, vec.llvm))
 
 
-as_i8x16, as_i8x32, as_i8x64, as_i16x32 = map(_caster, (i8x16, i8x32, i8x64, i16x32))
-as_i32x16, as_i64x8, as_f32x16 = map(_caster, (i32x16, i64x8, f32x16))
-bits_i8x8 = function(1, lambda a: (i8x8, types.int64), lambda b, s, a: b.bitcast(a, i8x8.llvm))
+as_i8x64, as_i32x16, as_f32x16 = map(_caster, (i8x64, i32x16, f32x16))
 
 
 def _splatter(vec: Vec, scalar: Any) -> Any:
     return function(1, lambda a: (vec, scalar), lambda b, s, a: broadcast(b, a, vec.lanes))
 
 
-splat_i8x32, splat_i8x64, splat_i16x32 = map(_splatter, (i8x32, i8x64, i16x32), (types.int8, types.int8, types.int16))
-splat_i32x16 = _splatter(i32x16, types.int32)
-splat_f32x8, splat_f32x16 = _splatter(f32x8, types.float32), _splatter(f32x16, types.float32)
+splat_i8x32, splat_i8x64 = _splatter(i8x32, types.int8), _splatter(i8x64, types.int8)
+splat_i32x16, splat_f32x16 = _splatter(i32x16, types.int32), _splatter(f32x16, types.float32)
 
 
 def _broadcaster(vec: Vec, scalar: ir.Type) -> Any:
@@ -289,8 +283,6 @@ def _first_lane(scalar: Any) -> Any:
 
 
 first_lane, first_lane_u16 = _first_lane(types.float32), _first_lane(types.uint16)
-low_f32x8, high_f32x8 = shuffle1(f32x8, range(8)), shuffle1(f32x8, range(8, 16))
-low_i8x32, high_i8x32 = shuffle1(i8x32, range(32)), shuffle1(i8x32, range(32, 64))
 concat = function(2, lambda a, c: (Vec(a.element, 2 * a.lanes), a, c),
                   lambda b, s, a, c: lanes_of(b, a, c, range(2 * s.args[0].lanes)))
 
@@ -302,9 +294,7 @@ def _converter(element: str, method: str) -> Any:
                     lambda b, s, a: getattr(b, method)(a, s.return_type.llvm))
 
 
-sext_i16, sext_i32 = _converter("i16", "sext"), _converter("i32", "sext")
-zext_i16, zext_i32 = _converter("i16", "zext"), _converter("i32", "zext")
-trunc_i8, trunc_i16, trunc_i32 = _converter("i8", "trunc"), _converter("i16", "trunc"), _converter("i32", "trunc")
+zext_i32, trunc_i8 = _converter("i32", "zext"), _converter("i8", "trunc")
 to_f32, to_i32 = _converter("f32", "sitofp"), _converter("i32", "fptosi")
 
 
