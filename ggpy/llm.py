@@ -110,8 +110,8 @@ class LLM:
     def logits(self, ids: Tokens, positions: Literal["all", "last"] = "last") -> Float32:
         """What the model expects after `ids`: float32 (n_positions, n_vocab), a row for each position or the last.
 
-        Raises RequestError for `ids` that are none of the model's, PromptTooLongError if they do not fit the context,
-        OutOfPagesError if streams hold the memory for so many tokens.
+        Where memory is short, streams give way meanwhile. Raises RequestError for `ids` that are none of the model's,
+        PromptTooLongError if they do not fit the context.
         """
         if positions not in ("all", "last"):
             raise ConfigError(f"positions={positions!r}: expected all or last")
@@ -123,9 +123,9 @@ class LLM:
         """Vectors float32 (n_texts, n_embd) of `texts`: their hidden states' mean, or the last one.
 
         `normalize` gives them length 1. A model made for embeddings says which pooling it wants; others were not
-        trained for it, and the mean is the usual choice. Raises RequestError for what is not a sequence of texts or
-        has a text without tokens, PromptTooLongError if a text does not fit the context, OutOfPagesError if streams
-        hold the memory for it.
+        trained for it, and the mean is the usual choice. Where memory is short, streams give way meanwhile. Raises
+        RequestError for what is not a sequence of texts or has a text without tokens, PromptTooLongError if a text
+        does not fit the context.
         """
         if pooling not in ("mean", "last"):
             raise ConfigError(f"pooling={pooling!r}: expected mean or last")

@@ -1,6 +1,7 @@
 """The library: `from ggpy import LLM`."""
 
 import gc
+import re
 import subprocess
 import sys
 import threading
@@ -225,6 +226,20 @@ def test_an_error_in_one_answer_reaches_its_caller(
     monkeypatch.setattr(ReferenceBackend, "forward", lambda self, sequences: np.full((1, 280), np.nan, np.float32))
     with pytest.raises(GgpyError, match="is the model file damaged"):
         llm.generate("Hello", GREEDY)
+
+
+PAGE = Path(__file__).parents[1] / "docs" / "library.md"
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_the_examples_of_the_documentation_run(
+    load: Callable[..., LLM], tiny: ArchModel, monkeypatch: pytest.MonkeyPatch, example: str
+) -> None:
+    """On the tiny model, whatever they call theirs; `prompts` and the like are what the text says they are."""
+    monkeypatch.setattr(ggpy.llm, "resolve", lambda name: tiny.path)
+    monkeypatch.setattr(ggpy.llm, "DEFAULT_N_CTX", 128)     # where the endless answer of a random model ends
+    exec(example, {"LLM": LLM, "llm": load(n_ctx=64), "prompts": ["one", "two"], "params": GREEDY})
 
 
 def test_closing_frees_the_backend_and_ends_all_use(load: Callable[..., LLM]) -> None:

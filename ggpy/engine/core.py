@@ -93,8 +93,8 @@ class EngineCore:
     def logits(self, tokens: Sequence[int], n_outputs: int) -> Float32:
         """Logits (n_outputs, n_vocab) of the last `n_outputs` tokens, on pages that are held only meanwhile.
 
-        Raises PromptTooLongError or RequestError for tokens that cannot be computed, OutOfPagesError if requests
-        hold the pages.
+        If pages are short, running requests give way and resume afterwards. Raises PromptTooLongError or RequestError
+        for tokens that cannot be computed.
         """
         return self._outputs(tokens, np.empty((n_outputs, self.backend.n_vocab), np.float32), self.backend.forward)
 
@@ -109,7 +109,7 @@ class EngineCore:
         if len(tokens) > self.config.n_ctx:
             raise PromptTooLongError(f"there are {len(tokens):,} tokens but the context holds {self.config.n_ctx:,}; "
                                      "take fewer, or load the model with a larger n_ctx (-c)")
-        self.scheduler.cache.reclaim(pages_for(len(tokens)))
+        self.scheduler.make_room(pages_for(len(tokens)))
         pages = self.pool.allocate(pages_for(len(tokens)))
         try:
             n_done = 0

@@ -19,6 +19,7 @@ class FairLock:
         self._gates: deque[threading.Lock] = deque()        # one for each thread that waits; opened by `release`
 
     def acquire(self) -> None:
+        """Wait for the lock. An exception meanwhile, such as that of Ctrl-C, leaves the queue to the others."""
         with self._mutex:
             if not self._held:
                 self._held = True
@@ -38,6 +39,7 @@ class FairLock:
             raise
 
     def release(self) -> None:
+        """Hand the lock to whoever has waited longest, if anyone does."""
         with self._mutex:
             if self._gates:
                 self._gates.popleft().release()         # stays held: it changes hands

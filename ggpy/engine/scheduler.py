@@ -69,6 +69,12 @@ class Scheduler:
             budget -= length
         return batch
 
+    def make_room(self, n_pages: int) -> None:
+        """Let `n_pages` pages be free, preempting from the back where the cache's are too few."""
+        self.running.sort(key=rank)
+        while not self.cache.reclaim(n_pages) and self.running:
+            self._preempt(self.running.pop())
+
     def remove(self, request: Request) -> None:
         """Forget a request, whatever its state, and give up its pages."""
         if request.state == "running":

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ggpy.engine.config import SamplingParams
 from ggpy.engine.request import Request
-from ggpy.errors import ConfigError, OutOfPagesError, PromptTooLongError, RequestError
+from ggpy.errors import ConfigError, PromptTooLongError, RequestError
 
 MakeDriver = Callable[..., Any]     # the Driver of conftest.py
 N_VOCAB, END = 61, 60
@@ -218,13 +218,25 @@ def test_logits_of_a_sequence_come_in_steps_that_the_backend_allows(make_driver:
     assert driver.n_available == 8
 
 
-def test_logits_do_not_take_pages_from_requests(make_driver: MakeDriver) -> None:
-    """They fail instead."""
-    driver = make_driver(n_pages=4)
-    driver.core.add(request([1] * 90))
+@pytest.mark.parametrize(("n_tokens", "states"), [(30, ("running", "running")), (60, ("running", "waiting")),
+                                                  (128, ("waiting", "waiting"))])
+def test_requests_give_way_to_logits_and_resume(
+    make_driver: MakeDriver, n_tokens: int, states: tuple[str, str]
+) -> None:
+    """The youngest first, and only if they hold the pages: here 1 and 2 of 4. Nobody's answer changes."""
+    driver = make_driver(n_pages=4, max_batch_tokens=64)
+    first, second = request([1] * 20, max_tokens=8), request([2] * 40, max_tokens=8)
+    driver.core.add(first)
+    driver.core.add(second)
     driver.step()
-    with pytest.raises(OutOfPagesError, match="2 KV pages are needed but 1 of 4"):
-        driver.core.logits([1] * 40, 1)
+    logits = driver.core.logits([3] * n_tokens, 1)
+    assert (first.state, second.state) == states
+    assert np.array_equal(logits, make_driver().core.logits([3] * n_tokens, 1))
+    for _ in driver.steps_left():
+        pass
+    for r in (first, second):
+        assert r.output_tokens == expected_tokens(make_driver, r)
+        assert len(driver.events[r.id]) == 8
 
 
 requests = st.builds(
