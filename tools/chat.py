@@ -78,7 +78,7 @@ class Conversation:
         self._stream.close()
         completion = self.last = self._stream.completion
         self._stream = None
-        if completion.text or completion.finish_reason != "cancelled":
+        if completion.text or completion.finish_reason in ("stop", "length"):
             self.messages += [{"role": "user", "content": self._question},
                               {"role": "assistant", "content": completion.text}]
             self.n_used = completion.n_prompt + len(completion.tokens)
