@@ -51,9 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
     name = next((word for word in argv if not word.startswith("-")), None)
     verbose = False
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")    # a model may say what the terminal's encoding lacks
     try:
+        _check_streams()
         parser, subparsers = _parsers()
         if name is not None and name not in COMMANDS:
             parser.error(_unknown_command(name))
@@ -80,6 +79,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("ggpy: interrupted", file=sys.stderr)
         return INTERRUPTED
+
+
+def _check_streams() -> None:
+    """Make the standard streams usable; Python has None for one that was closed when the process began.
+
+    Raises GgpyError if results could go nowhere.
+    """
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)            # noqa: SIM115 (kept for as long as the process lives)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")      # noqa: SIM115
+    if sys.stdout is None:
+        raise GgpyError(f"stdout is closed; send it to a file or a program, or to {os.devnull}")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")    # a model may say what the terminal's encoding lacks
 
 
 def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:

@@ -26,12 +26,15 @@ _FALSE = frozenset({"0", "false", "no", "off", "disabled"})
 def home() -> Path:
     """The folder of everything ggpy writes: GGPY_HOME, else `ggpy` in the user's cache folder; it may not exist yet.
 
-    Raises ConfigError when GGPY_HOME names something that is not a folder.
+    Raises ConfigError when GGPY_HOME names something that is not a folder, or the home of a user that there is not.
     """
     value = _variable("GGPY_HOME")
     if value is None:
         return Path(platformdirs.user_cache_dir("ggpy", appauthor=False))
-    folder = Path(value).expanduser().absolute()
+    try:
+        folder = Path(value).expanduser().absolute()
+    except RuntimeError as error:
+        raise ConfigError(f"GGPY_HOME={value}: there is no such home folder; write the path without ~") from error
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"GGPY_HOME={value}: a file has that name; set it to a folder, or unset it")
     return folder

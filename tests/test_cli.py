@@ -131,3 +131,26 @@ def test_a_closed_pipe_ends_the_command_quietly() -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 141
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a process is started with all three streams there")
+def test_a_closed_stdout_is_one_line() -> None:
+    """`ggpy list >&-`: Python has None for the stream then."""
+    result = without_streams("list", 1)
+    assert result.returncode == 1
+    assert result.stderr == "ggpy: error: stdout is closed; send it to a file or a program, or to /dev/null\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a process is started with all three streams there")
+def test_closed_stdin_and_stderr_are_like_the_null_device() -> None:
+    """Nothing is piped in, and what would be said is lost."""
+    result = without_streams("list", 0, 2)
+    assert result.returncode == 0
+    assert "smollm2:135m" in result.stdout
+
+
+def without_streams(command: str, *descriptors: int) -> subprocess.CompletedProcess[str]:
+    """`ggpy command`, started with some of its standard streams closed."""
+    closes = " ".join(f"{descriptor}>&-" for descriptor in descriptors)
+    return subprocess.run(["sh", "-c", f'exec "$0" -m ggpy {command} {closes}', sys.executable], capture_output=True,
+                          text=True, check=False)

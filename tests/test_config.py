@@ -36,6 +36,13 @@ def test_a_home_that_is_a_file_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
         config.home()
 
 
+def test_a_home_of_nobody_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder named ~nouser beside the user's files is nothing that anybody wants."""
+    monkeypatch.setenv("GGPY_HOME", "~nouser/x")
+    with pytest.raises(ConfigError, match="GGPY_HOME=~nouser/x: there is no such home folder"):
+        config.home()
+
+
 @pytest.mark.parametrize(("value", "expected"), [("1", True), ("Yes", True), ("0", False), ("off", False), ("", False)])
 def test_flags_are_yes_or_no(value: str, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The usual words, in any case."""

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     if (args.model is None) == (args.hub_model is None):
         args.fail("give one model: NAME, FILE or -hf")
-    file = GGUFFile(_local_file(args.model or args.hub_model))
+    file = GGUFFile(_local_file(args.hub_model if args.model is None else args.model))
     if args.template:
         print_template(file)
         return 0

@@ -103,11 +103,19 @@ def find(name: str) -> CatalogueEntry | None:
 
 def unknown_name(name: str) -> str:
     """What to tell a user whose `name` is not in the catalogue: the near ones first, then all."""
-    known = [known for entry in CATALOGUE for known in (entry.name, *entry.aliases)]
     wanted = name.strip().lower()
     same_family = [entry.name for entry in CATALOGUE if entry.name.startswith(f"{wanted}:")]
-    close = same_family or difflib.get_close_matches(wanted, known, n=2, cutoff=0.6)
+    close = same_family or _close_names(wanted)[:2]
     hint = f" Did you mean {' or '.join(close)}?" if close else ""
     names = ", ".join(entry.name for entry in CATALOGUE)
     return (f"no model is called {name!r}.{hint} The catalogue has {names}; a path to a GGUF file works too, and so "
             "does hf:user/repo")
+
+
+def _close_names(wanted: str) -> list[str]:
+    """Of each model with a name or alias close to `wanted` the closest one, best first."""
+    known = {name: entry.name for entry in CATALOGUE for name in (entry.name, *entry.aliases)}
+    closest: dict[str, str] = {}
+    for name in difflib.get_close_matches(wanted, known, n=len(known), cutoff=0.6):
+        closest.setdefault(known[name], name)
+    return list(closest.values())

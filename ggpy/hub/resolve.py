@@ -28,7 +28,9 @@ def resolve_model(spec: str, *, offline: bool = False, progress: StartProgress =
     What a name means is pulled now if it is absent, unless `offline`; `progress` shows how far it is. Raises PullError
     when the spec is none of these, or when the model cannot be pulled.
     """
-    path = Path(spec).expanduser()
+    if not spec.strip():
+        raise PullError("the name of the model is empty; `ggpy list` shows the models that have a name")
+    path = Path(os.path.expanduser(spec))       # Path.expanduser would raise for the home of an unknown user
     if path.is_file():
         return path
     if names.is_hub_name(spec):

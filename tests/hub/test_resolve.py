@@ -246,11 +246,15 @@ def test_resolve_model_takes_a_path_or_a_name(
 
 
 @pytest.mark.parametrize(("spec", "message"), [
-    ("smolm2", r"no model is called 'smolm2'\. Did you mean smollm2"),
+    ("smolm2", r"no model is called 'smolm2'\. Did you mean smollm2\? The"),        # the alias alone, not the name too
+    ("smollm2:153m", r"Did you mean smollm2:135m\? The"),
     ("qwen2.5-coder", r"Did you mean qwen2\.5-coder:0\.5b or qwen2\.5-coder:1\.5b\?"),
     ("zzz", r"The catalogue has smollm2:135m, .*; a path to a GGUF file works too"),
     ("absent.gguf", r"absent\.gguf: there is no such file"),
     (os.curdir, r"is a folder; name the GGUF file in it"),
+    ("", r"the name of the model is empty; `ggpy list`"),
+    (" ", r"the name of the model is empty"),
+    ("~nouser/x.gguf", r"~nouser/x\.gguf: there is no such file"),
 ])
 def test_an_unknown_model_is_told_with_what_there_is(spec: str, message: str) -> None:
     """Neither a file nor a name: the error says what would work."""

@@ -69,6 +69,12 @@ def test_a_repository_without_its_prefix(capsys: pytest.CaptureFixture[str]) -> 
     assert error == ("user/model:Q8_0: there is no such file; a model of Hugging Face is written hf:user/model:Q8_0")
 
 
+@pytest.mark.parametrize("command", ["show", "warm", "pull", "rm"])
+def test_an_empty_name(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """As of a shell's variable that is not set."""
+    assert re.search(r"name of the model is empty|no model is called ''", error_of(capsys, command, ""))
+
+
 def test_an_architecture_that_ggpy_does_not_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The line names the file, the architecture and those that there are."""
     path = write(tmp_path / "odd.gguf", "frobnicator")
