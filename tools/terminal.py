@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from contextlib import AbstractContextManager
 from types import TracebackType
@@ -34,12 +35,15 @@ class _Console(Console):
 
 def print_tables(*tables: Table) -> None:
     """Print tables on stdout with a blank line between them; cells are taken literally, never as markup."""
-    width = None if sys.stdout.isatty() else PIPED_WIDTH
-    console = _Console(width=width, markup=False, emoji=False, highlight=False)
+    piped = None if sys.stdout.isatty() else io.StringIO()
+    console = _Console(file=piped, width=PIPED_WIDTH if piped else None, markup=False, emoji=False, highlight=False)
     for i, each in enumerate(tables):
         if i:
             console.print()
         console.print(each)
+    if piped is not None:
+        for line in piped.getvalue().splitlines():
+            print(line.rstrip())        # rich fills each row to the table's width
 
 
 class ProgressBar:

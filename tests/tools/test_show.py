@@ -150,6 +150,14 @@ def test_piped_lines_are_whole_and_harmless(tmp_path: Path, capsys: pytest.Captu
     assert "\x1b" not in output
 
 
+def test_piped_lines_end_where_their_text_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    """Blanks that only fill a row to the table's width are for nobody."""
+    assert cli.main(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > len(catalogue.CATALOGUE)
+    assert lines == [line.rstrip() for line in lines]
+
+
 def test_show_does_not_download(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
