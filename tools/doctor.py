@@ -65,7 +65,7 @@ def _print(sections: dict[str, Section]) -> None:
     found.add_column("", overflow="fold")
     for name, section in sections.items():
         for i, (fact, value) in enumerate(section.facts.items()):
-            found.add_row("" if i else name, fact, printable(_shown(fact, value)))
+            found.add_row("" if i else name, _label(fact), printable(_shown(fact, value)))
     problems = table("PROBLEM", "WHAT TO DO")
     for section in sections.values():
         for problem in section.problems:
@@ -73,6 +73,11 @@ def _print(sections: dict[str, Section]) -> None:
     verdict = Table.grid()
     verdict.add_row("no problem was found")
     print_tables(found, problems if problems.row_count else verdict)
+
+
+def _label(fact: str) -> str:
+    """A size's unit stands at its value."""
+    return "size" if fact == "bytes" else fact.removesuffix(" bytes")
 
 
 def _shown(fact: str, value: object) -> str:
