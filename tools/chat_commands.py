@@ -158,13 +158,13 @@ ALIASES = {"/?": "/help", "/exit": "/bye", "/quit": "/bye"}
 COMMANDS = {
     "/help": Command("", "list the commands", _help),
     "/clear": Command("", "forget the conversation", _clear),
-    "/system": Command("TEXT", "instructions that stand in front of it; without TEXT: none", _system),
+    "/system": Command("TEXT", "give instructions in front of it; without TEXT: none", _system),
     "/regen": Command("", "answer the last message again", _regen),
     "/undo": Command("", "take back the last message and its answer", _undo),
     "/save": Command("FILE", "write the conversation to a file", _save),
     "/load": Command("FILE", "go on with a conversation from a file", _load),
     "/set": Command("KEY VALUE", "change how tokens are chosen, such as /set temp 0.5", _set),
-    "/show": Command(f"[{'|'.join(SHOWN)}]", "show what is in use", _show),
+    "/show": Command("WHAT", "show what is in use: info, template, system or params", _show),
     "/stats": Command("", "tokens, speed and context", _stats),
     "/bye": Command("", "end the conversation", _bye),
 }

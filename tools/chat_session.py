@@ -41,7 +41,7 @@ class Session:
         is_markdown = self._is_rich and template is not None
         self._output: MarkdownOutput | PlainOutput = MarkdownOutput.on_stdout() if is_markdown else PlainOutput()
         self._console = Console(stderr=True, markup=False, highlight=False, emoji=False, no_color=not self._is_rich,
-                                soft_wrap=True)
+                                soft_wrap=not self._is_rich)
         self._is_conversation = False
         self._has_status_line = False
 
@@ -109,7 +109,7 @@ class Session:
         n = max(self.chat.n_used, len(self.chat.prompt_tokens))
         ways = ("/undo takes back the last exchange, /clear forgets all, " if self.chat.messages
                 else "shorten the message, or ")
-        return (f"the context is full: {n:,} tokens, but it holds {self.llm.n_ctx:,}, the answer included. {ways}"
+        return (f"the context is full: {n:,} tokens, but it holds {self.llm.n_ctx:,}, the answer included\n{ways}"
                 f"`-c {2 * max(n, self.llm.n_ctx)}` at the start makes it larger")
 
     def describe_model(self) -> str:

@@ -150,9 +150,9 @@ def test_a_conversation_survives_a_prompt_that_is_too_long(run: Run, capsys: pyt
     llm = run("m", "-c", "80", "--no-show-timings", lines=["short", "x" * 99, "/clear", "y" * 99, "/set n 1", "z"])
     assert [messages[-1]["content"] for messages in llm.asked if isinstance(messages, list)] == ["short", "z"]
     errors = capsys.readouterr().err
-    assert ("the context is full: 150 tokens, but it holds 80, the answer included. /undo takes back the last "
+    assert ("the context is full: 150 tokens, but it holds 80, the answer included\n/undo takes back the last "
             "exchange, /clear forgets all, `-c 300` at the start makes it larger") in errors
-    assert "it holds 80, the answer included. shorten the message, or `-c 236` at the start" in errors
+    assert "it holds 80, the answer included\nshorten the message, or `-c 236` at the start" in errors
     run("m", "x" * 99, "-c", "80", code=1)
 
 
