@@ -100,7 +100,7 @@ def _undo(session: Session, argument: str) -> None:
 def _path(argument: str, command: str) -> Path:
     if not argument:
         raise GgpyError(f"{command} needs the name of a FILE")
-    return Path(argument).expanduser()
+    return Path(os.path.expanduser(argument))       # Path.expanduser would raise for the home of an unknown user
 
 
 def _save(session: Session, argument: str) -> None:

@@ -1,6 +1,7 @@
 """Large blocks of anonymous memory, on huge pages where the system has them."""
 
 import mmap
+import sys
 
 import numpy as np
 import numpy.typing as npt
@@ -8,6 +9,8 @@ import numpy.typing as npt
 from ggpy.errors import OutOfMemoryError
 
 HUGE_PAGE = 2 << 20
+# shared memory, which is Python's default, gets no huge pages on most systems; Windows knows no such flags
+PRIVATE: dict[str, int] = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if sys.platform != "win32" else {}
 PREFETCH_BYTES = 8192       # kernels prefetch this far past what they read
 
 
@@ -21,7 +24,7 @@ class Arena:
     def __init__(self, size_bytes: int, purpose: str) -> None:
         self.size_bytes = size_bytes
         try:
-            self._map = mmap.mmap(-1, size_bytes + PREFETCH_BYTES + HUGE_PAGE)
+            self._map = mmap.mmap(-1, size_bytes + PREFETCH_BYTES + HUGE_PAGE, **PRIVATE)
         except (OSError, OverflowError, ValueError) as error:
             raise OutOfMemoryError(
                 f"{purpose}: {size_bytes / 1e9:,.1f} GB of memory are needed and the system does not give them; take a "
