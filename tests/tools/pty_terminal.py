@@ -19,9 +19,10 @@ from typing import Self
 
 ROOT = Path(__file__).parents[2]
 ESCAPE = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9]|[=>78])")
-# its Ctrl-C then interrupts the program
+# its Ctrl-C then interrupts the program, also if the tests run in the background, where a shell has it ignored
 TAKE_TERMINAL = """
-import fcntl, os, sys, termios
+import fcntl, os, signal, sys, termios
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
