@@ -1,5 +1,6 @@
 """Fixtures that every test may use."""
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +9,11 @@ import pytest
 from ggpy import config
 from ggpy.hub import catalogue
 from tests.models.arch_data import ArchModel, load_arch
+
+
+def pytest_configure() -> None:
+    """Makes Ctrl-C what it is on a terminal: a shell starts what runs in its background with the signal ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
