@@ -140,7 +140,17 @@ def read_text(args: argparse.Namespace, text: str | None, file: str | None) -> s
     """A text from the command line, its escapes read, or from a file; None if there is neither."""
     if text is not None:
         return unescape(text) if args.escape else text
-    return None if file is None else Path(file).read_text(encoding="utf-8").removesuffix("\n")
+    return None if file is None else read_file(file).removesuffix("\n")
+
+
+def read_file(file: str) -> str:
+    """The text in `file`; raises ConfigError if it is not UTF-8."""
+    from ggpy.errors import ConfigError
+
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file}: byte {error.start:,} is not UTF-8 text; is this the right file?") from error
 
 
 def read_pipe() -> str:
@@ -161,7 +171,7 @@ def choose_template(llm: LLM, args: argparse.Namespace) -> ChatTemplate | None:
 
     source = args.chat_template
     if source is None and args.chat_template_file is not None:
-        source = Path(args.chat_template_file).read_text(encoding="utf-8")
+        source = read_file(args.chat_template_file)
     elif source == "chatml":
         source = CHATML
     elif source is not None and "{" not in source:

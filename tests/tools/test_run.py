@@ -361,3 +361,14 @@ def test_every_variable_has_a_flag() -> None:
     parser = argparse.ArgumentParser()
     run_tool.add_arguments(parser)
     assert set(environment.VARIABLES) <= set(vars(parser.parse_args([])))
+
+
+def test_a_prompt_file_that_is_no_text_is_one_line(tmp_path: Path) -> None:
+    """Which file, and where it stops being text."""
+    from ggpy.errors import ConfigError
+    from ggpy.tools.run import read_file
+
+    path = tmp_path / "prompt"
+    path.write_bytes(b"abc\xff")
+    with pytest.raises(ConfigError, match=r"prompt: byte 3 is not UTF-8 text"):
+        read_file(str(path))
