@@ -42,6 +42,18 @@ def read_token_id(metadata: Mapping[str, Any], key: str, n_vocab: int) -> int | 
     return int(value)
 
 
+def read_token_ids(metadata: Mapping[str, Any], key: str, n_vocab: int) -> tuple[int, ...]:
+    """The token ids at `key`, none if the key is absent. Raises TokenizerError for what is no array of ids."""
+    array = _read_array(metadata, key, "iu", "an array of token ids")
+    if array is None:
+        return ()
+    ids: list[int] = array.tolist()
+    for index, token_id in enumerate(ids):
+        if not 0 <= token_id < n_vocab:
+            raise TokenizerError(f"{key}[{index}]: expected a token id below {n_vocab:,}, found {token_id}")
+    return tuple(ids)
+
+
 def read_strings(metadata: Mapping[str, Any], key: str) -> list[str]:
     """The string array at `key`. Raises TokenizerError if it is absent or holds anything else."""
     value = metadata.get(key)

@@ -37,7 +37,7 @@ class Tokenizer:
     """Text to token ids and back, as llama.cpp does it.
 
     Special ids (`bos_id`, `fim_prefix_id`, ...) are None where the model has no such token. `eog_ids` are the ids on
-    which generation ends.
+    which generation ends, `suppress_tokens` those that the file wants never to be generated.
     """
 
     def __init__(self, vocab: Vocab, model: _Model, eog_ids: frozenset[int]) -> None:
@@ -50,6 +50,7 @@ class Tokenizer:
         self.add_bos, self.add_eos = vocab.add_bos, vocab.add_eos
         self.add_space_prefix = vocab.add_space_prefix
         self.eog_ids = eog_ids
+        self.suppress_tokens = vocab.suppress_tokens
         special = vocab.special.get
         self.bos_id, self.eos_id = special("bos"), special("eos")
         self.eot_id, self.eom_id = special("eot"), special("eom")

@@ -87,6 +87,7 @@ class Vocab:
     add_sep: bool
     add_space_prefix: bool
     special: dict[str, int] = field(default_factory=dict)
+    suppress_tokens: tuple[int, ...] = ()       # never to be generated
 
     @property
     def clean_spaces(self) -> bool:
@@ -123,6 +124,7 @@ def read_vocab(metadata: Mapping[str, Any]) -> Vocab:
         type=vocab_type, pre=pre, tokens=tokens, ids=_index(tokens), attrs=attrs,
         scores=md.read_numbers(metadata, md.PREFIX + "scores", np.float32, len(tokens)), **flags,
         special=_read_special(metadata, model, pre, len(tokens)),
+        suppress_tokens=md.read_token_ids(metadata, md.PREFIX + "suppress_tokens", len(tokens)),
     )
     _check_added_ids(vocab)
     return vocab

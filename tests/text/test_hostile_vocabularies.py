@@ -33,6 +33,10 @@ TOKENS = byte_bpe()["tokenizer.ggml.tokens"]
         ({"scores": np.ones(265, np.float32)}, r"scores: expected 264 values, one per token, found 265"),
         ({"bos_token_id": 264}, r"bos_token_id: expected a token id below 264, found int 264"),
         ({"bos_token_id": -5}, r"bos_token_id: expected a token id below 264, found int -5"),
+        ({"suppress_tokens": np.array([3, 264])}, r"suppress_tokens\[1\]: expected a token id below 264, found 264"),
+        ({"suppress_tokens": np.array([-1])}, r"suppress_tokens\[0\]: expected a token id below 264, found -1"),
+        ({"suppress_tokens": np.array([1.0])}, r"suppress_tokens: expected an array of token ids, found ndarray"),
+        ({"suppress_tokens": 7}, r"suppress_tokens: expected an array of token ids, found int 7"),
         ({"eos_token_id": "2"}, r"eos_token_id: expected a token id below 264, found str '2'"),
         ({"fim_pre_token_id": True}, r"fim_pre_token_id: expected a token id below 264, found bool True"),
         ({"add_bos_token": 1}, r"add_bos_token: expected true or false, found int 1"),
@@ -54,7 +58,8 @@ TOKEN_IDS = [f"{name}_token_id" for name in (
     "fim_rep", "fim_sep", "prefix", "suffix", "middle")]
 KIND_OF_KEY = {
     **dict.fromkeys(("model", "pre"), "string"), **dict.fromkeys(("tokens", "merges"), "strings"),
-    **dict.fromkeys(("token_type", "scores", "precompiled_charsmap"), "numbers"), **dict.fromkeys(TOKEN_IDS, "integer"),
+    **dict.fromkeys(("token_type", "scores", "precompiled_charsmap", "suppress_tokens"), "numbers"),
+    **dict.fromkeys(TOKEN_IDS, "integer"),
     **dict.fromkeys(("add_bos_token", "add_eos_token", "add_sep_token", "add_space_prefix", "remove_extra_whitespaces",
                      "normalizer.lowercase", "normalizer.strip_accents"), "flag"),
 }

@@ -57,6 +57,15 @@ def test_end_of_generation_is_known_by_text_and_by_key(tokenizer: Tokenizer) -> 
     assert tokenizer.eom_id is None
 
 
+def test_suppressed_tokens_are_those_of_the_file(tokenizer: Tokenizer) -> None:
+    """Plain ints, in the file's order; most files have none."""
+    assert tokenizer.suppress_tokens == ()
+    metadata = byte_bpe(suppress_tokens=np.array([TOOL, HELLO], np.int32))
+    suppressed = Tokenizer.from_metadata(metadata).suppress_tokens
+    assert suppressed == (TOOL, HELLO)
+    assert {type(token_id) for token_id in suppressed} == {int}
+
+
 def test_eot_prefers_a_token_that_is_not_padding() -> None:
     """Where several tokens could end a turn, the padding token comes last."""
     metadata = byte_bpe(padding_token_id=IM_END)
