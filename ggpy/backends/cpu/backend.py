@@ -1,6 +1,7 @@
 """The CPU backend: one model's weights, KV pool and tape, and the thread team that runs it."""
 
 import logging
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,12 +11,13 @@ from ggpy.backends.base import KV_BYTES, PAGE_TOKENS, Compute, KVType, Repack, S
 from ggpy.backends.cpu.encode import Encoder, Entry, LayerPool
 from ggpy.backends.cpu.memory import Arena, aligned
 from ggpy.backends.cpu.step import RopeMemory, StepMemory
+from ggpy.backends.cpu.trace import StepTrace, Work, work_of
 from ggpy.backends.cpu.weights import WeightStore, packed_bytes
 from ggpy.errors import ConfigError
 from ggpy.formats import dequantize
 from ggpy.gguf import GGUFFile, TensorInfo
 from ggpy.graph.lower import lower
-from ggpy.graph.ops import ExpertLinear, Graph, Linear, Op, Route, RowKind
+from ggpy.graph.ops import ExpertLinear, Graph, Linear, Route, RowKind
 from ggpy.graph.plan import Plan
 from ggpy.kernels.cpu import library
 from ggpy.kernels.cpu.arguments import ROUTE_SCRATCH_BYTES, SUMS_BYTES
@@ -47,6 +49,7 @@ class CpuBackend:
             raise ConfigError(f"n_threads={n_threads}, n_pages={n_pages}, max_tokens={max_tokens}: each must be at "
                               "least 1")
         self.n_pages, self.max_tokens = n_pages, max_tokens
+        self._kv_type = kv_type
         self.max_outputs = max_tokens if max_outputs is None else max_outputs
         float32 = compute == "f32"
         self.plan = lower(graph, wants_int8=lambda tensor: packing_of(tensor.type, float32=float32).int8,
@@ -96,6 +99,12 @@ class CpuBackend:
 
     def _run(self, sequences: Sequence[StepSequence], tape: npt.NDArray[np.int64]) -> int:
         """Runs one step; returns how many rows of output it has."""
+        n_outputs = self._prepare(sequences)
+        self.team.run(tape, self._step.address)
+        return n_outputs
+
+    def _prepare(self, sequences: Sequence[StepSequence]) -> int:
+        """Lays out the rows of a step and embeds their tokens; returns how many rows of output it has."""
         n_tokens, n_outputs = self._step.fill(sequences)
         for op, rows in self._embeds:
             index = self._step.positions[:n_tokens] if op.by_position else self._step.tokens[:n_tokens]
@@ -104,15 +113,20 @@ class CpuBackend:
                 np.multiply(values, np.float32(op.scale), out=rows[:n_tokens])
         for memory in self._rope.values():
             memory.fill(self._step.positions[:n_tokens])
-        self.team.run(tape, self._step.address)
         return n_outputs
 
-    def trace(self, sequences: Sequence[StepSequence]) -> list[tuple[Op, str, npt.NDArray[np.int64]]]:
-        """Runs a step and returns (operation, kernel, cycle counts (n_threads, 2) at start and end) of each entry."""
-        self.forward(sequences)
+    def work(self, sequences: Sequence[StepSequence]) -> list[Work]:
+        """What each entry of the tape has to read and compute in a step of `sequences`."""
+        return work_of(self.entries, self.weights, sequences, n_used=self.plan.n_used, kv_type=self._kv_type)
+
+    def trace(self, sequences: Sequence[StepSequence]) -> StepTrace:
+        """Runs a step as `forward` does and tells when each thread was at each entry of the tape."""
         cycles = np.zeros((len(self._tape), self.team.n_threads, 2), np.int64)
+        begin_s = time.perf_counter()
+        self._prepare(sequences)
+        tape_s = time.perf_counter()
         self.team.run(self._tape, self._step.address, cycles)
-        return [(entry.op, entry.kernel, cycles[i]) for i, entry in enumerate(self.entries)]
+        return StepTrace(self.work(sequences), cycles, begin_s, tape_s, time.perf_counter())
 
     def close(self) -> None:
         """Ends the threads; the backend is of no use afterwards."""
