@@ -1,0 +1,95 @@
+"""What `ggpy bench` and `ggpy trace` are told: lists and ranges of values as llama-bench takes them, how to load."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import TYPE_CHECKING, get_args
+
+from ggpy.backends.base import Compute, KVType
+from ggpy.errors import ConfigError
+from ggpy.machine import usable_cores
+
+if TYPE_CHECKING:
+    from ggpy.tools.bench_model import ModelSettings
+
+REPACK = {"0": "off", "1": "on"}        # as llama-bench spells it
+MAX_VALUES = 10_000                     # of one range
+
+
+def whole_numbers(text: str) -> list[int]:
+    """The values of "512", "1,2,4", "1-4", "1-9+2" (steps of 2) or "1-16*2" (doubling), or a list of such."""
+    return [value for part in text.split(",") for value in _range(part)]
+
+
+def _range(text: str) -> list[int]:
+    match = re.fullmatch(r"(\d+)(?:-(\d+)(?:([+*])(\d+))?)?", text.strip())
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number or a range: 512, 1-4, 1-9+2 or 1-16*2")
+    first, last = int(match[1]), int(match[2] or match[1])
+    step = int(match[4] or 1)
+    if last < first or (match[3] == "*" and (step < 2 or first < 1)) or step < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: the range never reaches its end")
+    values = []
+    while first <= last:
+        values.append(first)
+        if len(values) > MAX_VALUES:
+            raise argparse.ArgumentTypeError(f"{text!r}: more than {MAX_VALUES:,} values")
+        first = first * step if match[3] == "*" else first + step
+    return values
+
+
+def pairs(text: str) -> list[tuple[int, int]]:
+    """The prompt and answer of "512,128"."""
+    match = re.fullmatch(r"(\d+),(\d+)", text.replace(" ", ""))
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected two numbers, such as 512,128")
+    return [(int(match[1]), int(match[2]))]
+
+
+def kv_types(text: str) -> list[str]:
+    """The types of "f16,f32"."""
+    known = get_args(KVType)
+    for value in text.split(","):
+        if value not in known:
+            raise argparse.ArgumentTypeError(f"{value!r}: expected some of {', '.join(known)}")
+    return text.split(",")
+
+
+def repacks(text: str) -> list[str]:
+    """auto, on and off, or llama-bench's 0 and 1."""
+    values = [REPACK.get(value, value) for value in text.split(",")]
+    for value in values:
+        if value not in ("auto", "on", "off"):
+            raise argparse.ArgumentTypeError(f"{value!r}: expected some of auto, on, off, 0, 1")
+    return values
+
+
+def add_load_flags(parser: argparse.ArgumentParser) -> None:
+    """How one model is loaded."""
+    group = parser.add_argument_group("model")
+    group.add_argument("-t", "--threads", type=int, default=-1, metavar="N",
+                       help="threads; -1: one for each physical core that may be used (default: -1)")
+    group.add_argument("-b", "--batch-size", type=int, default=2048, metavar="N",
+                       help="tokens of one step; the smaller of this and -ub counts (default: 2048)")
+    group.add_argument("-ub", "--ubatch-size", type=int, default=512, metavar="N", help="see -b (default: 512)")
+    group.add_argument("-ctk", "--cache-type-k", "-ctv", "--cache-type-v", dest="kv_type", choices=get_args(KVType),
+                       default="f16", help="type of keys and values in memory (default: f16)")
+    group.add_argument("--repack", choices=("auto", "on", "off"), default="auto",
+                       help="off: read weights where the file has them (default: auto)")
+    group.add_argument("--compute", choices=get_args(Compute), default="int8",
+                       help="arithmetic of the products (default: int8)")
+
+
+def load_settings(args: argparse.Namespace, spec: str) -> ModelSettings:
+    """The settings for the model `spec`, which is pulled if it is absent. Raises ConfigError and PullError."""
+    from ggpy.hub.resolve import resolve_model
+    from ggpy.tools.bench_model import ModelSettings
+    from ggpy.tools.terminal import pull_progress
+
+    step_tokens = min(args.batch_size, args.ubatch_size)
+    if step_tokens < 1 or args.threads == 0:
+        raise ConfigError(f"-b {args.batch_size} -ub {args.ubatch_size} -t {args.threads}: expected 1 or more of each")
+    return ModelSettings(
+        path=resolve_model(spec, progress=pull_progress), kv_type=args.kv_type, repack=args.repack,
+        n_threads=args.threads if args.threads > 0 else usable_cores(), step_tokens=step_tokens, compute=args.compute)

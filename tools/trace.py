@@ -1,0 +1,86 @@
+"""`ggpy trace`: where the time of a model's steps goes, operation by operation."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ggpy.errors import ConfigError
+from ggpy.tools.bench_flags import add_load_flags, load_settings
+
+if TYPE_CHECKING:       # what takes long to import waits until the arguments are sound
+    from ggpy.backends.cpu.trace import StepTrace
+    from ggpy.tools.bench_model import MeasuredModel
+
+DEFAULT_STEPS = 16
+LEAST_SPAN_S = 0.05     # between the first step and the last one, by which cycles are turned into seconds
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="a name that `ggpy list` shows, or a GGUF file")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("-p", "--n-prompt", type=int, metavar="N", help="trace the reading of a prompt of N tokens")
+    what.add_argument("-n", "--n-gen", type=int, metavar="N",
+                      help=f"trace N steps that generate (default: {DEFAULT_STEPS})")
+    parser.add_argument("-d", "--n-depth", type=int, default=0, metavar="N",
+                        help="tokens that stand before (default: 0)")
+    parser.add_argument("--batch", type=int, default=1, metavar="B", help="sequences side by side (default: 1)")
+    parser.add_argument("--all", action="store_true", help="a row for each operation, in order, not for each kind")
+    parser.add_argument("-o", "--output", metavar="FILE",
+                        help="write what each thread did when, as a Chrome trace: open it in ui.perfetto.dev")
+    parser.add_argument("--json", action="store_true", help="print one JSON object, times in seconds")
+    add_load_flags(parser)
+
+
+def main(args: argparse.Namespace) -> int:
+    n_gen = args.n_gen if args.n_gen is not None else 0 if args.n_prompt is not None else DEFAULT_STEPS
+    n_prompt = args.n_prompt or 0
+    for flag, value, least in (("-p or -n", n_prompt + n_gen, 1), ("-d", args.n_depth, 0), ("--batch", args.batch, 1)):
+        if value < least:
+            raise ConfigError(f"{flag} {value}: expected {least} or more")
+    settings = load_settings(args, args.model)
+
+    from ggpy.kernels.cpu.level import current_level
+    from ggpy.tools.bench_model import MeasuredModel
+    from ggpy.tools.trace_report import as_json, print_profile, write_chrome_trace
+    from ggpy.tools.trace_rows import cycle_of, profile
+
+    with MeasuredModel(settings, n_ctx=args.n_depth + n_prompt + n_gen, n_sequences=args.batch) as model:
+        traces, last = _record(model, args.n_depth, n_prompt, n_gen, args.batch)
+        entries = model.backend.entries
+    cycle_s = cycle_of([traces[0], last])
+    n_tokens = (n_prompt or n_gen) * args.batch
+    result = profile(entries, traces, cycle_s, n_tokens=n_tokens, each=args.all)
+    if args.output:
+        write_chrome_trace(Path(args.output), entries, traces, cycle_s)
+    what = f"reading {n_prompt:,} tokens" if n_prompt else f"generating {n_gen:,} tokens"
+    of = f" of each of {args.batch} sequences" if args.batch > 1 else ""
+    if args.json:
+        print(json.dumps({"model": str(settings.path), "level": current_level().name, "n_threads": settings.n_threads,
+                          "n_prompt": n_prompt, "n_gen": n_gen, "n_depth": args.n_depth, "n_sequences": args.batch,
+                          **as_json(result)}))
+    else:
+        print_profile(f"{settings.path.name}, {what}{of} after {args.n_depth:,}; {settings.n_threads} threads, "
+                      f"{current_level().name}", result, in_order=args.all)
+    return 0
+
+
+def _record(model: MeasuredModel, depth: int, n_prompt: int, n_gen: int, n_sequences: int
+            ) -> tuple[list[StepTrace], StepTrace]:
+    """The traces of the steps asked for, after a warm-up, and one that is far enough from the first in time."""
+    model.fill(depth, n_sequences)
+    if n_prompt:
+        steps = list(model.prompt_steps(depth, n_prompt, range(n_sequences)))
+    else:
+        steps = [model.decode_step(depth + i, n_sequences) for i in range(n_gen)]
+    for step in steps[:2]:
+        model.backend.forward(step)
+    traces = [model.backend.trace(step) for step in steps]
+    elapsed_s = traces[-1].tape_s - traces[0].tape_s
+    if elapsed_s >= LEAST_SPAN_S:
+        return traces, traces[-1]
+    time.sleep(LEAST_SPAN_S - elapsed_s)
+    return traces, model.backend.trace(steps[0])
