@@ -4,11 +4,20 @@ import functools
 import logging
 import traceback
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from ggpy.errors import TemplateError
 from ggpy.text.chat_capabilities import Capabilities, probe
-from ggpy.text.chat_messages import adapt, cut_continuation, mark_continuation, plain_data, plain_messages
+from ggpy.text.chat_messages import (
+    PlainMessage,
+    adapt,
+    cut_continuation,
+    mark_continuation,
+    plain_mappings,
+    plain_messages,
+    plain_variables,
+)
+from ggpy.text.chat_prompt import ChatPrompt, ControlMask
 from ggpy.text.tokenizer import Tokenizer
 
 logger = logging.getLogger("ggpy")
@@ -21,7 +30,16 @@ CHATML = (
 )
 _KEY = "tokenizer.chat_template"
 _FILE_NAME = "<template>"       # what Jinja calls a template that comes from a string
-_RESERVED = ("messages", "tools", "documents", "add_generation_prompt")
+
+
+class ChatOptions(TypedDict, total=False):
+    """What may be said about a conversation beside its messages."""
+
+    tools: Sequence[Mapping[str, Any]] | None       # functions that the model may call, as OpenAI's API has them
+    documents: Sequence[Mapping[str, Any]] | None   # that the answer shall be based on: "title" and "text"
+    chat_template_kwargs: Mapping[str, Any] | None  # variables of the template, such as {"enable_thinking": False}
+    add_generation_prompt: bool         # open the assistant's answer behind the messages (default)
+    continue_final_message: bool | str  # leave the last message open instead: its content, or the field so named
 
 
 class ChatTemplate:
@@ -84,47 +102,52 @@ class ChatTemplate:
 
         return probe(trial)
 
-    def render(
-        self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True,
-        tools: Sequence[Mapping[str, Any]] | None = None, documents: Sequence[Mapping[str, Any]] | None = None,
-        continue_final_message: bool | str = False, chat_template_kwargs: Mapping[str, Any] | None = None,
-        **variables: Any,
-    ) -> str:
-        """The text of `messages`, open for the assistant's answer if `add_generation_prompt`.
+    def render(self, messages: Sequence[Mapping[str, Any]], **options: Unpack[ChatOptions]) -> str:
+        """The text of `messages`, as Transformers writes it.
 
         A message has a `role` and a `content`, a text or a list of parts such as `{"type": "text", "text": "Hi"}`;
         what it has of `reasoning_content`, `tool_calls` and so on is the template's to write. What the template cannot
         take in one form it gets in the other: texts and parts, the arguments of a call as JSON text or as object.
-        `continue_final_message` leaves the last message open instead, to be continued: its content, or the field that
-        is named. `chat_template_kwargs` and `variables` are handed to the template (`enable_thinking=False`, ...).
-        Raises TemplateError, with line and reason, if the template fails.
+        Raises TemplateError for what is no conversation and, with line and reason, if the template fails.
         """
-        variant = "tool_use" if tools else "rag" if documents else ""
-        if variant in self.variants:
-            return self.variants[variant].render(
-                messages, add_generation_prompt, tools, documents, continue_final_message, chat_template_kwargs,
-                **variables)
-        extra = {**(chat_template_kwargs or {}), **variables}
-        for name in _RESERVED:
-            if name in extra:
-                raise TemplateError(f"chat_template_kwargs: {name!r} is not a variable of its own; give it as {name}")
-        arguments = {
-            "tools": tools, "documents": documents,
-            "add_generation_prompt": add_generation_prompt and not continue_final_message, **extra,
-        }
-        arguments = {name: plain_data(value, name) for name, value in arguments.items()}
+        return self._render(messages, None, **options)
+
+    def prompt(
+        self, messages: Sequence[Mapping[str, Any]], tokenizer: Tokenizer, **options: Unpack[ChatOptions]
+    ) -> ChatPrompt:
+        """As `render`, with the control tokens of the template told from those that messages only spell."""
+        mask = ControlMask(tokenizer)
+        return mask.reveal(self._render(messages, mask, **options))
+
+    def _render(
+        self, messages: Sequence[Mapping[str, Any]], mask: ControlMask | None, *, add_generation_prompt: bool = True,
+        continue_final_message: bool | str = False, tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None, chat_template_kwargs: Mapping[str, Any] | None = None,
+    ) -> str:
+        variant = self.variants.get("tool_use" if tools else "rag" if documents else "", self)
         plain = plain_messages(messages)
-        adapt(plain, self.capabilities)
+        adapt(plain, variant.capabilities)
+        given = {"tools": plain_mappings(tools, "tools"), "documents": plain_mappings(documents, "documents")}
+        if mask is not None:
+            plain = [mask.hide_message(message) for message in plain]
+            given = mask.hide(given)
         field = "content" if continue_final_message is True else continue_final_message or None
         text = mark_continuation(plain, field) if field else None
+        arguments = {
+            **given, "add_generation_prompt": add_generation_prompt and not continue_final_message,
+            **plain_variables(chat_template_kwargs),
+        }
+        rendered = variant._run_or_hint(plain, arguments)
+        return rendered if text is None else cut_continuation(rendered, text)
+
+    def _run_or_hint(self, messages: list[PlainMessage], arguments: Mapping[str, Any]) -> str:
         try:
-            rendered = self._run(plain, arguments)
+            return self._run(messages, arguments)
         except TemplateError as error:
-            if self.capabilities.system_role or all(message["role"] != "system" for message in plain):
+            if self.capabilities.system_role or all(message["role"] != "system" for message in messages):
                 raise
             hint = "the template takes no system message; put its text into the first message of the user"
             raise TemplateError(f"{error} ({hint})") from error
-        return rendered if text is None else cut_continuation(rendered, text)
 
     def _run(self, messages: list[dict[str, Any]], arguments: Mapping[str, Any]) -> str:
         from ggpy.text.chat_limits import Budget, current_budget

@@ -10,6 +10,7 @@ from ggpy.text.chat_capabilities import Capabilities
 PlainMessage = dict[str, Any]
 # Names of what a model thought before its answer; templates read the first, or those for gpt-oss the second.
 REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
+_RESERVED = ("messages", "tools", "documents", "add_generation_prompt")
 _CONTINUATION = "CONTINUE_FINAL_MESSAGE_TAG "        # Transformers' own, so that templates meet the same text
 
 
@@ -18,6 +19,7 @@ def plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[PlainMessage]:
 
     Raises TemplateError if a message is no mapping with a role, or holds anything but plain data.
     """
+    _check_sequence(messages, "messages")
     plain = []
     for index, message in enumerate(messages):
         if not isinstance(message, Mapping):
@@ -31,6 +33,29 @@ def plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[PlainMessage]:
             fields = {"thinking": reasoning, **fields, "reasoning_content": reasoning}
         plain.append(fields)
     return plain
+
+
+def plain_mappings(values: Sequence[Mapping[str, Any]] | None, name: str) -> list[dict[str, Any]] | None:
+    """Copies of `values`, tools or documents. Raises TemplateError if they are no mappings of plain data."""
+    if values is None:
+        return None
+    _check_sequence(values, name)
+    for index, value in enumerate(values):
+        if not isinstance(value, Mapping):
+            raise TemplateError(f"{name}[{index}]: expected a mapping, found {value!r:.60}")
+    return [plain_data(value, f"{name}[{index}]") for index, value in enumerate(values)]
+
+
+def plain_variables(values: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A copy of `values`, a template's variables by name. Raises TemplateError for those that it gets otherwise."""
+    if values is None:
+        return {}
+    if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
+        raise TemplateError(f"chat_template_kwargs: expected a mapping of names to values, found {values!r:.60}")
+    for name in _RESERVED:
+        if name in values:
+            raise TemplateError(f"chat_template_kwargs: {name!r} is not a variable of its own; give it as {name}")
+    return {name: plain_data(value, f"chat_template_kwargs.{name}") for name, value in values.items()}
 
 
 def plain_data(value: Any, where: str) -> Any:
@@ -52,6 +77,11 @@ def plain_data(value: Any, where: str) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
         return [plain_data(item, f"{where}[{index}]") for index, item in enumerate(value)]
     raise TemplateError(f"{where}: expected text, numbers, lists or mappings, found {type(value).__name__}")
+
+
+def _check_sequence(values: Any, name: str) -> None:
+    if not isinstance(values, Sequence) or isinstance(values, str | bytes):
+        raise TemplateError(f"{name}: expected a list of mappings, found {values!r:.60}")
 
 
 def adapt(messages: list[PlainMessage], can: Capabilities) -> None:

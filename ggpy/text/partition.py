@@ -1,10 +1,13 @@
 """Cutting a text at its special tokens."""
 
+from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from ggpy.text.vocab import TokenAttr, Vocab
 
+Span = tuple[int, int]      # start and end within a text
 _WHITESPACE = " \t\n\v\f\r"
 _PREFIX_LENGTH = 3
 
@@ -15,6 +18,7 @@ class _SpecialToken:
     id: int
     text: str
     is_parsed: bool     # found only if the caller asked for special tokens; user-defined tokens always are
+    is_control: bool    # stands for something other than its text
     lstrip: bool
     rstrip: bool
 
@@ -26,25 +30,47 @@ class SpecialTokenPartition:
     """
 
     def __init__(self, vocab: Vocab) -> None:
-        ids = vocab.with_attr(TokenAttr.CONTROL | TokenAttr.USER_DEFINED | TokenAttr.UNKNOWN)
+        parsed = TokenAttr.CONTROL | TokenAttr.UNKNOWN
+        ids = vocab.with_attr(parsed | TokenAttr.USER_DEFINED)
         ids.sort(key=lambda i: -len(vocab.tokens[i].encode("utf-8", "surrogateescape")))
         # Thousands of tokens may share a prefix ("<unused"); one search for it rules all of them out.
         self._by_prefix: defaultdict[str, list[_SpecialToken]] = defaultdict(list)
         for rank, i in enumerate(ids):
             token = _SpecialToken(
-                rank, i, vocab.tokens[i], vocab.has(i, TokenAttr.CONTROL | TokenAttr.UNKNOWN),
+                rank, i, vocab.tokens[i], vocab.has(i, parsed), vocab.has(i, parsed | TokenAttr.STRUCTURE),
                 vocab.has(i, TokenAttr.LSTRIP), vocab.has(i, TokenAttr.RSTRIP),
             )
             self._by_prefix[token.text[:_PREFIX_LENGTH]].append(token)
 
-    def split(self, text: str, parse_special: bool) -> list[str | int]:
-        """`text` as token ids and the non-empty texts between them; control tokens only if `parse_special`."""
-        pieces: list[str | int] = [text] if text else []
+    def split(self, text: str, parse_special: bool, literals: Sequence[Span] = ()) -> list[str | int]:
+        """`text` as token ids and the non-empty texts between them; control tokens only if `parse_special`.
+
+        In `literals`, spans in ascending order that do not overlap, control tokens are never read.
+        """
+        pieces: list[Span | int] = [(0, len(text))] if text else []
         for token in self._present(text, parse_special):
+            barred = literals if token.is_control else ()
             pieces = [
-                part for piece in pieces for part in ([piece] if isinstance(piece, int) else _cut(piece, token))
+                part for piece in pieces
+                for part in ([piece] if isinstance(piece, int) else _cut(text, piece, token, barred))
             ]
-        return pieces
+        return [piece if isinstance(piece, int) else text[piece[0] : piece[1]] for piece in pieces]
+
+    def control_spans(self, text: str, only: Container[int] | None = None) -> list[Span]:
+        """Where `text` spells control tokens, or those of the ids `only`; ascending, overlapping ones as one span."""
+        found: list[Span] = []
+        for token in self._present(text, parse_special=True):
+            if token.is_control and (only is None or token.id in only):
+                at = -1
+                while (at := text.find(token.text, at + 1)) >= 0:
+                    found.append((at, at + len(token.text)))
+        merged: list[Span] = []
+        for start, end in sorted(found):
+            if merged and start < merged[-1][1]:
+                merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+            else:
+                merged.append((start, end))
+        return merged
 
     def _present(self, text: str, parse_special: bool) -> list[_SpecialToken]:
         found = [
@@ -55,19 +81,29 @@ class SpecialTokenPartition:
         return sorted(found, key=lambda token: token.rank)
 
 
-def _cut(text: str, token: _SpecialToken) -> list[str | int]:
-    pieces: list[str | int] = []
-    start = 0
-    while (at := text.find(token.text, start)) >= 0:
-        left = text[start:at]
-        if token.lstrip:
-            left = left.rstrip(_WHITESPACE)
-        if left:
-            pieces.append(left)
-        pieces.append(token.id)
-        start = at + len(token.text)
+def _cut(text: str, piece: Span, token: _SpecialToken, barred: Sequence[Span]) -> list[Span | int]:
+    """text[slice(*piece)] at the places of `token` outside of `barred`."""
+    parts: list[Span | int] = []
+    start, end = piece
+    search = start
+    while (at := text.find(token.text, search, end)) >= 0:
+        search = at + len(token.text)
+        if _overlaps(barred, at, search):
+            search = at + 1
+            continue
+        left = start + len(text[start:at].rstrip(_WHITESPACE)) if token.lstrip else at
+        if left > start:
+            parts.append((start, left))
+        parts.append(token.id)
         if token.rstrip:
-            start = len(text) - len(text[start:].lstrip(_WHITESPACE))
-    if start < len(text):
-        pieces.append(text[start:])
-    return pieces
+            search = end - len(text[search:end].lstrip(_WHITESPACE))
+        start = search
+    if start < end:
+        parts.append((start, end))
+    return parts
+
+
+def _overlaps(spans: Sequence[Span], start: int, end: int) -> bool:
+    """Whether one of `spans`, ascending and apart, has a part of start:end."""
+    before = bisect_left(spans, (end, 0))       # those that begin before `end`
+    return before > 0 and spans[before - 1][1] > start

@@ -64,12 +64,13 @@ def find_eog_ids(vocab: Vocab) -> frozenset[int]:
             vocab.attrs[vocab.ids[text]] |= TokenAttr.CONTROL
     for text in _ALWAYS_SHOWN:
         if text in vocab.ids:
-            vocab.attrs[vocab.ids[text]] = TokenAttr.USER_DEFINED
+            vocab.attrs[vocab.ids[text]] = TokenAttr.USER_DEFINED | TokenAttr.STRUCTURE
 
     texts = {vocab.tokens[i] for i in ids}
     has_call = not texts.isdisjoint({"<|call|>", "<|calls|>"})
     if "<|end|>" in texts and has_call and not texts.isdisjoint({"<|return|>", "<|flush|>"}):
-        _make_ordinary(vocab, ids, "<|end|>", TokenAttr.USER_DEFINED)       # ends a message there, not the turn
+        # ends a message there, not the turn
+        _make_ordinary(vocab, ids, "<|end|>", TokenAttr.USER_DEFINED | TokenAttr.STRUCTURE)
     if "</s>" in texts and not texts.isdisjoint({"<|tool_response>", "<|plamo:eos|>"}):
         _make_ordinary(vocab, ids, "</s>", TokenAttr.NORMAL)
     return frozenset(ids)

@@ -1,13 +1,13 @@
 """The tokenizer of a model, built from its GGUF metadata."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ggpy.text import utf8
 from ggpy.text.bpe import BytePairModel
 from ggpy.text.detokenizer import Detokenizer
-from ggpy.text.partition import SpecialTokenPartition
+from ggpy.text.partition import Span, SpecialTokenPartition
 from ggpy.text.special_ids import complete_special_ids, find_eog_ids, set_strip_attrs
 from ggpy.text.spm import SentencePieceModel
 from ggpy.text.unigram import UnigramModel
@@ -73,15 +73,22 @@ class Tokenizer:
         set_strip_attrs(vocab, metadata)
         return cls(vocab, model, eog_ids)
 
-    def encode(self, text: str | bytes, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
+    def encode(
+        self, text: str | bytes, *, add_special: bool = True, parse_special: bool = False,
+        literals: Sequence[Span] = (),
+    ) -> list[int]:
         """Token ids of `text`; bytes may be invalid UTF-8.
 
         `add_special` adds what the model wants around a text (BOS, EOS, ...). `parse_special` reads the spelling of a
-        control token, such as "<|im_end|>", as that token; never set it for text that a user wrote.
+        control token, such as "<|im_end|>", as that token; never set it for text that a user wrote. `literals` are
+        spans of `text` in which it is text all the same, in ascending order.
         """
         ids: list[int] = []
         starts_text = True
-        for piece in self._partition.split(utf8.escape(text), parse_special):
+        escaped = utf8.escape(text)
+        if literals and escaped is not text:
+            literals = utf8.escape_spans(text, literals)
+        for piece in self._partition.split(escaped, parse_special, literals):
             if isinstance(piece, int):
                 ids.append(piece)
             else:
@@ -128,6 +135,10 @@ class Tokenizer:
         Raises TokenizerError for an id outside the vocabulary.
         """
         return self._detokenizer.token_bytes(token_id, special)
+
+    def control_spans(self, text: str, only: Container[int] | None = None) -> list[Span]:
+        """Where `text` spells control tokens, or those of the ids `only`: what `literals` of `encode` may be."""
+        return self._partition.control_spans(text, only)
 
     def token_id(self, text: str) -> int | None:
         """The id of the token that the vocabulary spells `text`, if there is one."""

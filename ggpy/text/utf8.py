@@ -5,6 +5,7 @@ Inside the tokenizers a text is a `str` in which every byte that is not part of 
 """
 
 import re
+from collections.abc import Iterable
 
 REPLACEMENT = "\ufffd"
 _HIGHEST_CODE_POINT = 0x10FFFF
@@ -22,6 +23,16 @@ def escape(text: str | bytes) -> str:
             return text
         text = text.encode("utf-8", "surrogatepass")
     return text.decode("utf-8", "surrogateescape")
+
+
+def escape_spans(text: str | bytes, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Where `spans` of `text`, which are in ascending order, lie in escape(text)."""
+    moved, read, length = [], 0, 0
+    for start, end in spans:
+        first = length + len(escape(text[read:start]))
+        read, length = end, first + len(escape(text[start:end]))
+        moved.append((first, length))
+    return moved
 
 
 def to_bytes(text: str) -> bytes:

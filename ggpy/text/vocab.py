@@ -40,6 +40,7 @@ class TokenAttr(IntFlag):
     BYTE = 32
     LSTRIP = 128        # takes the whitespace before it
     RSTRIP = 256        # takes the whitespace after it
+    STRUCTURE = 512     # of messages: a control token for the file that is read and shown like a user-defined one
 
 
 _ATTR_OF_TYPE = np.array(    # by the numbers of tokenizer.ggml.token_type

@@ -121,7 +121,7 @@ def test_tojson_is_plain_json() -> None:
 def test_variables_reach_the_template() -> None:
     """Such as a switch for thinking; a name that nobody sets is undefined."""
     source = "{{ 'on' if enable_thinking is defined and enable_thinking else 'off' }}"
-    assert ChatTemplate(source).render([], enable_thinking=True) == "on"
+    assert ChatTemplate(source).render([], chat_template_kwargs={"enable_thinking": True}) == "on"
     assert ChatTemplate(source).render([]) == "off"
 
 

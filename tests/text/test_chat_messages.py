@@ -113,6 +113,8 @@ def test_only_plain_data() -> None:
     ("messages", "error"),
     [
         ([{"content": "Hi"}], r"messages\[0\] has no role: expected system, user"),
+        ("Hi", "messages: expected a list of mappings, found 'Hi'"),
+        (None, "messages: expected a list of mappings, found None"),
         ([USER, "Hi"], r"messages\[1\]: expected a mapping with role and content, found 'Hi'"),
     ],
 )
@@ -174,11 +176,25 @@ def test_nothing_to_continue(source: str, messages: Any, error: str) -> None:
 
 
 def test_variables() -> None:
-    """As a mapping or by name; what has a parameter of its own is none."""
+    """By name, as a mapping; what has a parameter of its own is none."""
     template = ChatTemplate("{{ a }}{{ b }}")
-    assert template.render([USER], chat_template_kwargs={"a": 1, "b": 1}, b=2) == "12"
-    with pytest.raises(TemplateError, match="chat_template_kwargs: 'messages' is not a variable"):
-        template.render([USER], chat_template_kwargs={"messages": []})
+    assert template.render([USER], chat_template_kwargs={"a": 1, "b": 2}) == "12"
+    assert template.render([USER], chat_template_kwargs=None) == ""
+
+
+@pytest.mark.parametrize(("options", "error"), [
+    ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs: 'messages' is not a variable of its own; give"),
+    ({"chat_template_kwargs": {"a": {1}}}, r"chat_template_kwargs\.a: expected text, numbers, .* found set"),
+    ({"chat_template_kwargs": {1: 2}}, r"chat_template_kwargs: expected a mapping of names to values, found \{1: 2\}"),
+    ({"chat_template_kwargs": "a"}, "chat_template_kwargs: expected a mapping of names to values, found 'a'"),
+    ({"tools": {"name": "f"}}, r"tools: expected a list of mappings, found \{'name': 'f'\}"),
+    ({"tools": ["f"]}, r"tools\[0\]: expected a mapping, found 'f'"),
+    ({"documents": "the text"}, "documents: expected a list of mappings, found 'the text'"),
+])
+def test_options_of_other_types(options: dict[str, Any], error: str) -> None:
+    """By their name, before the template meets them."""
+    with pytest.raises(TemplateError, match=error):
+        ChatTemplate(TEXTS).render([USER], **options)
 
 
 def test_variants_for_tools_and_documents() -> None:
