@@ -74,7 +74,7 @@ class CpuBackend:
             "tokens": max_tokens, "outputs": self.max_outputs, "slots": max_tokens * self.plan.n_used}
         self.entries = Encoder(
             plan=self.plan, arena=self._arena.address, capacity=capacity, weights=self.weights, pools=pools,
-            rope=self._rope, kv_type=kv_type, partials=self._partials.address).encode()
+            rope=self._rope, kv_type=kv_type, partials=self._partials.address, n_threads=n_threads).encode()
         self._step = StepMemory(max_tokens, self.max_outputs, self.plan.n_used, self._scratch.address, stride)
         addresses = library.addresses(self.kernel_names(), progress)
         self.team = Team(n_threads, addresses)
@@ -180,5 +180,5 @@ def _kv_pools(plan: Plan, n_pages: int, item_bytes: int) -> tuple[Arena, dict[in
 def _tape(entries: Sequence[Entry], addresses: dict[str, int]) -> npt.NDArray[np.int64]:
     tape = np.zeros((len(entries), TAPE_WORDS), np.int64)
     for row, entry in zip(tape, entries, strict=True):
-        row[:3] = addresses[entry.kernel], entry.block.ctypes.data, entry.barrier
+        row[:] = addresses[entry.kernel], entry.block.ctypes.data, entry.barrier, entry.n_items
     return tape

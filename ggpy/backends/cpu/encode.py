@@ -36,16 +36,22 @@ from ggpy.kernels.cpu.step import STEP
 ROWS = {"tokens": STEP.n_tokens, "outputs": STEP.n_outputs, "slots": STEP.n_slots}
 Parts = list[tuple[str, Any, dict[str, int | float]]]      # kernel, layout of its arguments, their values
 NO_INT8 = {"q": 0, "da": 0, "ys": 0, "n16": 0, "n_blocks": 0}
+MAX_ITEMS_PER_THREAD = 4
+ITEM_BYTES = 128 * 1024     # of weights; reading these takes longer than claiming an item by far
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of a tape before it is bound to addresses; `op` is what it does, for tracing."""
+    """One line of a tape before it is bound to addresses; `op` is what it does, for tracing.
+
+    It is shared out in `n_items` parts, 0: one for each thread.
+    """
 
     kernel: str
     block: npt.NDArray[np.int64]
     op: Op
     barrier: bool = True
+    n_items: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,7 @@ class Encoder:
     rope: Mapping[RopeTable, RopeMemory]
     kv_type: str
     partials: int
+    n_threads: int
 
     def encode(self) -> list[Entry]:
         """The tape's entries in order."""
@@ -76,7 +83,10 @@ class Encoder:
     def _entries(self, task: Task) -> list[Entry]:
         """The entries of one task: a barrier after each but the last, where the plan decides."""
         parts: Parts = self._task(task.op, task)
-        return [Entry(name, argument_block(layout, **values), task.op, task.barrier or i + 1 < len(parts))
+        n_items = 0
+        if isinstance(task.op, Linear | ExpertLinear):
+            n_items = n_items_of(task.op.weight.size_bytes, self.n_threads)
+        return [Entry(name, argument_block(layout, **values), task.op, task.barrier or i + 1 < len(parts), n_items)
                 for i, (name, layout, values) in enumerate(parts)]
 
     def address(self, buffer: Buffer) -> int:
@@ -162,8 +172,8 @@ class Encoder:
             "head_dim_k": op.head_dim_k, "head_dim_v": op.head_dim_v, "scale": float(op.scale),
             "window": op.window or 0, "softcap": float(op.softcap or 0.0), "sinks": self.weights.vector(op.sinks),
             "partials": self.partials, "out": self.address(task.out), **self.int8(task.int8_out)}
-        return [(f"kv_store.store_{self.kv_type}", arguments.KV_STORE, store),
-                (f"attention.attend_{self.kv_type}", arguments.ATTENTION, attend),
+        return [(f"kv_store.store_{self.kv_type}_{self.kv_type}", arguments.KV_STORE, store),
+                (f"attention.attend_{self.kv_type}_{self.kv_type}", arguments.ATTENTION, attend),
                 ("attention.combine", arguments.ATTENTION, attend)]
 
     @_task.register
@@ -233,6 +243,13 @@ class Encoder:
         return [("experts.sum", arguments.EXPERT_SUM, {
             "slots": slots, "weights": weights, "n_used": _n_used(op), "width": op.width,
             "out": self.address(task.out), "n_rows": ROWS[op.rows]})]
+
+
+def n_items_of(weight_bytes: int, n_threads: int) -> int:
+    """In how many items a product is shared out: several for each thread, so that a slow one does fewer of them."""
+    if n_threads == 1:
+        return 1
+    return n_threads * min(MAX_ITEMS_PER_THREAD, max(1, weight_bytes // (ITEM_BYTES * n_threads)))
 
 
 def _n_used(op: Op) -> int:

@@ -22,6 +22,11 @@ def _store(b: ir.IRBuilder, s: Any, a: ir.Value, v: ir.Value) -> None:
     b.store_atomic(v, pointer(b, a, INT[64]), "seq_cst", 8)
 
 
+def _replace(b: ir.IRBuilder, s: Any, a: ir.Value, old: ir.Value, new: ir.Value) -> ir.Value:
+    pair = b.cmpxchg(pointer(b, a, INT[64]), old, new, "acq_rel", "acquire")
+    return b.zext(b.extract_value(pair, 1), INT[64])
+
+
 def _pause(b: ir.IRBuilder, s: Any) -> None:
     """Eases a spinning core where that does something: Arm's `yield` is a no-op on most cores."""
     if current_level().machine == "x86_64":
@@ -65,6 +70,7 @@ _i64 = types.int64
 atomic_add = function(2, lambda a, v: (_i64, _i64, _i64), _add)             # returns the old value
 atomic_load = function(1, lambda a: (_i64, _i64), _load)
 atomic_store = function(2, lambda a, v: (types.void, _i64, _i64), _store)
+atomic_replace = function(3, lambda a, old, new: (_i64, _i64, _i64, _i64), _replace)     # 1 if `old` was there, else 0
 pause = function(0, lambda: (types.void,), _pause)
 yield_cpu = function(0, lambda: (types.void,), _yield_cpu)
 sleep_while = function(2, lambda a, v: (types.void, _i64, _i64), _sleep_while)

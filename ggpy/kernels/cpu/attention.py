@@ -195,7 +195,7 @@ def make_attend(element, load_one):
     def attend(args, step, ith, nth):
         n_tiles, n_head_kv = load_i64(step + STEP.n_tiles), load_i64(args + ARGS.n_head_kv)
         n_floats = padded(load_i64(args + ARGS.head_dim_v))
-        scratch = load_i64(step + STEP.scratch) + ith * load_i64(step + STEP.scratch_stride)
+        scratch = load_i64(step + STEP.scratch)
         shared = splits_are_shared(args, step, nth)
         n_splits = count_splits(args, step) * n_head_kv if shared else 0
         begin, stop = n_splits * ith // nth, n_splits * (ith + 1) // nth
@@ -246,7 +246,7 @@ def combine(args, step, ith, nth):
         return
     n_head, dim = load_i64(args + ARGS.n_head), load_i64(args + ARGS.head_dim_v)
     n_rows = load_i64(step + STEP.n_tokens)
-    sums = load_i64(step + STEP.scratch) + ith * load_i64(step + STEP.scratch_stride)
+    sums = load_i64(step + STEP.scratch)
     heads = 1 if dim % 32 == 0 else n_head              # a unit's result is whole blocks
     n_spans = n_head // heads
     begin, stop = n_rows * n_spans * ith // nth, n_rows * n_spans * (ith + 1) // nth

@@ -128,7 +128,7 @@ def make_route(score, weigh):
         n_rows = load_i64(step + load_i64(args + ROUTE.n_rows))
         n_expert, n_used = load_i64(args + ROUTE.n_expert), load_i64(args + ROUTE.n_used)
         bias = load_i64(args + ROUTE.bias)
-        scores = scratch_of(step, ith)
+        scores = scratch_of(step)
         ranking = scores + 4 * n_expert
         for row in range(n_rows * ith // nth, n_rows * (ith + 1) // nth):
             logits = load_i64(args + ROUTE.logits) + row * n_expert * 4
@@ -170,7 +170,7 @@ def arrange(args, step, ith, nth):
     n_slots = load_i64(step + load_i64(args + ROUTE.n_rows)) * load_i64(args + ROUTE.n_used)
     n_expert = load_i64(args + ROUTE.n_expert)
     experts, order = load_i64(args + ROUTE.experts), load_i64(args + ROUTE.slot_order)
-    counts = scratch_of(step, ith)
+    counts = scratch_of(step)
     for e in range(n_expert):
         store_i64(counts + 8 * e, 0)
     for slot in range(n_slots):

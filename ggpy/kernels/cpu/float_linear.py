@@ -135,12 +135,12 @@ def make_panel(load, size):
 
 
 @device
-def one_per_x(args, step, ith):
+def one_per_x(args, step):
     return 1
 
 
 @device
-def slots_per_x(args, step, ith):
+def slots_per_x(args, step):
     return 1 if load_i64(args + EXPERT_FLOAT_LINEAR.x_per_slot) != 0 else load_i64(args + EXPERT_FLOAT_LINEAR.n_used)
 
 

@@ -19,7 +19,7 @@ def make_mapped_linear(pack_group, rows):
     def mapped_linear(args, step, ith, nth):
         n_rows = load_i64(step + load_i64(args + ARGS.n_rows))
         n_out, stride = load_i64(args + ARGS.n_out), load_i64(args + ARGS.row_bytes)
-        acc = scratch_of(step, ith)
+        acc = scratch_of(step)
         packed = acc + SUMS_BYTES
         if n_rows == 0:
             return

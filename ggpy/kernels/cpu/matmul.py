@@ -67,8 +67,8 @@ def clear(acc, m):
 
 
 @device
-def scratch_of(step, ith):
-    return load_i64(step + STEP.scratch) + ith * load_i64(step + STEP.scratch_stride)
+def scratch_of(step):
+    return load_i64(step + STEP.scratch)
 
 
 @device
@@ -104,14 +104,14 @@ def groups_of_panel(group_bytes):
 
 
 def make_linear_kernel(panel, fields, make_state):
-    """The kernel "linear" over `panel`, which gets what `make_state(args, step, ith)` gives as its last argument."""
+    """The kernel "linear" over `panel`, which gets what `make_state(args, step)` gives as its last argument."""
 
     @kernel
     def linear(args, step, ith, nth):
         n_rows, n_out = load_i64(step + load_i64(args + fields.n_rows)), load_i64(args + fields.n_out)
         n_groups = groups_of_panel(load_i64(args + fields.group_bytes))
         end = first_group(n_out, ith + 1, nth)
-        state = make_state(args, step, ith)
+        state = make_state(args, step)
         for g in range(first_group(n_out, ith, nth), end, n_groups):
             for start in range(0, n_rows, CHUNK_ROWS):
                 panel(args, fields, load_i64(args + fields.weight), g, min(end, g + n_groups), 0, start,
@@ -129,7 +129,7 @@ def make_expert_kernel(panel, fields, make_state):
         n_out = load_i64(args + fields.n_out)
         n_groups = groups_of_panel(load_i64(args + fields.group_bytes))
         begin, end = first_group(n_out, ith, nth), first_group(n_out, ith + 1, nth)
-        state = make_state(args, step, ith)
+        state = make_state(args, step)
         chunk = load_i64(args + fields.chunks)
         last = chunk + load_i64(load_i64(args + fields.n_chunks)) * CHUNK_BYTES
         while chunk < last:
@@ -164,8 +164,8 @@ def make_panel(rows):
 
 
 @device
-def accumulators(args, step, ith):
-    return scratch_of(step, ith)
+def accumulators(args, step):
+    return scratch_of(step)
 
 
 def make_linear(rows):

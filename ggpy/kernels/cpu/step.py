@@ -16,9 +16,10 @@ STEP = fields(
     "page_tables "      # address of int64 (n_tokens,): address of the int32 page table of the row's sequence
     "output_rows "      # address of int32 (n_outputs,)
     "tiles "            # address of int64 (n_tiles, 4): see TILE
-    "scratch "          # address of scratch memory, `scratch_stride` bytes for each thread
-    "scratch_stride"
+    "scratch "          # address of work memory; kernels get that of the thread that runs them
+    "scratch_stride"    # bytes of it for each thread
 )
+N_STEP_FIELDS = len(STEP._fields)
 TILE = fields("first_row n_rows first_position page_table")
 TILE_BYTES = 8 * len(TILE._fields)
 TILE_ROWS = 8

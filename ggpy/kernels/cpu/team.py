@@ -2,8 +2,9 @@
 
 Worker threads live inside `worker`, compiled code without the GIL, for as long as the team lives: they spin briefly for
 the next tape, then sleep in the kernel. The caller is thread 0 and walks the tape with them. A tape is a flat array of
-(kernel address, argument block, barrier, unused) rows; the barrier flag says that the next entry must see all of this
-one's results.
+(kernel address, argument block, barrier, items) rows. The barrier flag says that the next entry must see all that was
+done so far. An entry is cut into `items` (0: as many as there are threads), which the threads claim one by one: the
+kernel is called with the number of the item and how many there are.
 """
 
 import ctypes
@@ -19,8 +20,12 @@ import numpy.typing as npt
 from ggpy.errors import KernelError
 
 LINE = 64           # bytes of a cache line: fields that different threads write stand on lines of their own
-ARRIVED, GENERATION, JOB, STOP, SLEEPERS, TAPE, LENGTH, STEP_ADDRESS, TRACE = range(0, 9 * LINE, LINE)
+DONE, JOB, STOP, SLEEPERS, TAPE, LENGTH, STEP_ADDRESS, TRACE, PROGRESS, STEPS = range(0, 10 * LINE, LINE)
 TAPE_WORDS = 4      # int64 of a tape entry
+TAPE_BYTES = 8 * TAPE_WORDS
+PROGRESS_BYTES = 16
+STEP_BYTES = 2 * LINE       # of a thread's copy of the step descriptor
+MAX_ENTRIES = 4096  # of a tape that is run in one go
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 
 
@@ -35,29 +40,37 @@ class Team:
         self._owner = os.getpid()
         self._memory = np.zeros(16 * LINE // 8, np.int64)
         self._state = (self._memory.ctypes.data + LINE - 1) & -LINE
+        self._progress = np.zeros(MAX_ENTRIES * PROGRESS_BYTES // 8, np.int64)
+        self._field(PROGRESS, self._progress.ctypes.data)
+        self._steps = np.zeros(n_threads * STEP_BYTES // 8, np.int64)
+        self._field(STEPS, self._steps.ctypes.data)
         self._run = _ENTRY(entries["executor.run"])
         worker = _ENTRY(entries["executor.worker"])
-        threads = [threading.Thread(target=_work, args=(self._memory, worker, self._state, i, n_threads),
-                                    name=f"ggpy-{i}", daemon=True) for i in range(1, n_threads)]
+        held = (self._memory, self._progress, self._steps)
+        threads = [threading.Thread(target=_work, args=(held, worker, self._state, i, n_threads), name=f"ggpy-{i}",
+                                    daemon=True) for i in range(1, n_threads)]
         for thread in threads:
             thread.start()
         # also when the team is dropped without being closed: threads must not outlive what they would work on
         self._end = weakref.finalize(self, _end, self._memory, self._state, self._run, threads, self._owner)
 
     def run(self, tape: npt.NDArray[np.int64], step: int, trace: npt.NDArray[np.int64] | None = None) -> None:
-        """Runs `tape` (n, TAPE_WORDS) on the step descriptor at address `step` and returns when all threads are done.
+        """Runs `tape` (n, TAPE_WORDS) on the step descriptor at address `step` and returns when all of it is done.
 
-        `trace` (n, n_threads, 2) receives the cycle counter at the start and end of each entry in each thread.
+        `trace` (n, n_threads, 2) receives the cycle counter at the start and end of each entry in each thread; what it
+        held before stays where a thread had no part in an entry.
         """
         if os.getpid() != self._owner:
             raise KernelError("this engine was made before a fork; make a new one in the child process")
         if not self._end.alive:
             raise KernelError("this engine is closed; make a new one")
-        self._field(TAPE, tape.ctypes.data)
-        self._field(LENGTH, len(tape))
         self._field(STEP_ADDRESS, step)
-        self._field(TRACE, 0 if trace is None else trace.ctypes.data)
-        self._run(self._state, step, 0, self.n_threads)
+        for start in range(0, len(tape), MAX_ENTRIES):
+            part = tape[start: start + MAX_ENTRIES]
+            self._field(TAPE, part.ctypes.data)
+            self._field(LENGTH, len(part))
+            self._field(TRACE, 0 if trace is None else trace[start:].ctypes.data)
+            self._run(self._state, step, 0, self.n_threads)
 
     def close(self) -> None:
         """Ends the worker threads; the team cannot run again."""
@@ -74,8 +87,8 @@ class Team:
         self.close()
 
 
-def _work(memory: npt.NDArray[np.int64], worker: Any, state: int, ith: int, n_threads: int) -> None:
-    """A worker thread's life. Holding `memory` keeps the state, which compiled code knows by address, from going."""
+def _work(held: tuple[npt.NDArray[np.int64], ...], worker: Any, state: int, ith: int, n_threads: int) -> None:
+    """A worker thread's life. What is `held` is known by address there."""
     worker(state, 0, ith, n_threads)
 
 
