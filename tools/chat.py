@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ggpy.errors import GgpyError
-from ggpy.text import ChatTemplate, StreamDecoder
+from ggpy.text import ChatPrompt, ChatTemplate, StreamDecoder
 
 if TYPE_CHECKING:
     from ggpy.engine.config import SamplingParams
@@ -18,9 +18,9 @@ Message = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A rendered prompt with its answer behind it, and the tokens that the model has read and said for this text."""
+    """A prompt, with its answer behind it once there is one, and the tokens that the model has read and said for it."""
 
-    text: str
+    prompt: ChatPrompt
     tokens: list[int]
 
 
@@ -44,7 +44,7 @@ class Conversation:
         self.n_used = 0                         # tokens of the context that the conversation takes
         self._reads: list[Read] = []            # each turn's, the oldest first
         self._question = ""
-        self._prompt = Read("", [])
+        self._prompt = Read(ChatPrompt(""), [])
         self._stream: CompletionStream | None = None
         self._stopped = False
 
@@ -107,23 +107,21 @@ class Conversation:
 
     def encode(self, messages: Sequence[Message]) -> Read:
         """`messages` as the model reads them, open for its answer."""
+        tokenizer = self.llm.tokenizer
         if self.template is None:
             text = messages[-1]["content"]
-            return Read(text, self.llm.tokenize(text, parse_special=True))
+            return Read(ChatPrompt(text), self.llm.tokenize(text, parse_special=True))
         system = [{"role": "system", "content": self.system}] if self.system else []
-        text = self.template.render([*system, *messages], chat_template_kwargs=self.variables)
-        while self._reads and not text.startswith(self._reads[-1].text):
+        prompt = self.template.prompt([*system, *messages], tokenizer, chat_template_kwargs=self.variables)
+        while self._reads and not prompt.starts_with(self._reads[-1].prompt):
             self._reads.pop()
-        tokenizer = self.llm.tokenizer
         if self._reads:
             known = self._reads[-1]
-            rest = tokenizer.encode(text[len(known.text) :], add_special=False, parse_special=True)
+            rest = prompt.encode_from(len(known.prompt.text), tokenizer)
             # behind anything but a control token, the text before it may change how the rest is cut into tokens
             if rest and not tokenizer.token_bytes(rest[0], special=False):
-                return Read(text, [*known.tokens, *rest])
-        ids = tokenizer.encode(text, add_special=False, parse_special=True)
-        bos = tokenizer.bos_id      # templates may write it themselves
-        return Read(text, [bos, *ids] if bos is not None and tokenizer.add_bos and ids[:1] != [bos] else ids)
+                return Read(prompt, [*known.tokens, *rest])
+        return Read(prompt, prompt.encode(tokenizer))
 
     def _remember(self, completion: Completion) -> None:
         """Keep the answer's tokens for later prompts, unless a stop string or an interrupt left text out."""
@@ -132,7 +130,8 @@ class Conversation:
             tokens = tokens[:-1]
         decoder = StreamDecoder(tokenizer)
         if self.template is not None and decoder.extend(tokens) + decoder.finish() == completion.text:
-            self._reads.append(Read(self._prompt.text + completion.text, [*self._prompt.tokens, *tokens]))
+            prompt = self._prompt.prompt.with_answer(completion.text, tokenizer)
+            self._reads.append(Read(prompt, [*self._prompt.tokens, *tokens]))
 
     def _count(self) -> None:
         self.n_used = len(self.encode(self.messages).tokens) if self.messages else 0

@@ -37,6 +37,12 @@ class ChatPrompt:
         literals = [(max(0, first - start), last - start) for first, last in self.literals if last > start]
         return tokenizer.encode(self.text[start:], add_special=False, parse_special=True, literals=literals)
 
+    def with_answer(self, answer: str, tokenizer: Tokenizer) -> "ChatPrompt":
+        """What a later prompt begins with, if it repeats this one and the model's answer."""
+        end = len(self.text)
+        spans = tokenizer.control_spans(answer, tokenizer.eog_ids)
+        return ChatPrompt(self.text + answer, (*self.literals, *((end + first, end + last) for first, last in spans)))
+
     def starts_with(self, other: "ChatPrompt") -> bool:
         """Whether `other` is how this prompt begins, the same parts of it being text."""
         end = len(other.text)

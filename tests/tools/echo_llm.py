@@ -5,7 +5,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,16 +28,23 @@ class ByteTokenizer:
     add_bos = False
     merged = 258
 
-    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
+    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False,
+               literals: Sequence[tuple[int, int]] = ()) -> list[int]:
         ids: list[int] = []
+        start = 0
         for piece in re.split(r"(<\|im_start\|>|<\|im_end\|>|ab)", text):
             if piece == "ab":
                 ids.append(self.merged)
-            elif parse_special and piece in SPECIAL:
+            elif parse_special and piece in SPECIAL and (start, start + len(piece)) not in literals:
                 ids.append(SPECIAL[piece])
             else:
                 ids += piece.encode()
+            start += len(piece)
         return ids
+
+    def control_spans(self, text: str, only: Container[int] | None = None) -> list[tuple[int, int]]:
+        return [match.span() for match in re.finditer("|".join(map(re.escape, SPECIAL)), text)
+                if only is None or SPECIAL[match[0]] in only]
 
     def token_bytes(self, token_id: int, special: bool = True) -> bytes:
         if token_id in SPECIAL.values():
