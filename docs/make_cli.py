@@ -11,6 +11,7 @@ import textwrap
 from pathlib import Path
 
 from ggpy import cli, config
+from ggpy.tools.parser import Parser
 
 PAGE = Path(__file__).with_name("cli.md")
 WIDTH = 120
@@ -34,17 +35,19 @@ def page() -> str:
     return "\n".join([*sections, "## Environment variables\n", *variables, ""])
 
 
-def _section(name: str, parser: argparse.ArgumentParser) -> str:
+def _section(name: str, parser: Parser) -> str:
     lines = [f"## ggpy {name}\n", f"{parser.description}\n"]
     formatter = argparse.HelpFormatter(parser.prog)
     for group in parser._action_groups:
         actions = [action for action in group._group_actions if action.help != argparse.SUPPRESS]
         if not actions:
             continue
-        title = {"positional arguments": "arguments", "options": "flags"}.get(group.title, f"{group.title} flags")
+        title = group.title if group in (parser._positionals, parser._optionals) else f"{group.title} flags"
         lines.append(f"### {name}: {title}\n")
         lines += [_item(_names(action), formatter._expand_help(action) if action.help else "") for action in actions]
         lines.append("")
+    if parser.epilog:
+        lines.append(f"```sh\n{textwrap.dedent(parser.epilog.partition(':')[2].lstrip(chr(10)))}\n```\n")
     return "\n".join(lines)
 
 

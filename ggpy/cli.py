@@ -11,8 +11,8 @@ import importlib
 import io
 import logging
 import os
-import re
 import sys
+import textwrap
 import traceback
 from collections.abc import Sequence
 from importlib import metadata
@@ -20,7 +20,8 @@ from types import ModuleType
 from typing import NamedTuple
 
 from ggpy import config
-from ggpy.errors import GgpyError
+from ggpy.errors import ConfigError, GgpyError
+from ggpy.tools.parser import USAGE, Parser
 
 
 class Command(NamedTuple):
@@ -41,7 +42,13 @@ COMMANDS = {
     "doctor": Command("ggpy.tools.doctor", "look at this machine and installation, and say what to do"),
 }
 
-OK, FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
+FAILED, INTERRUPTED, BROKEN_PIPE = 1, 130, 141
+HELP_WIDTH = 79     # characters
+EXAMPLES = """examples:
+  ggpy run smollm2                      chat
+  ggpy run smollm2 "Why is it dark?"    one answer
+  ggpy run model.gguf < question.txt    a file, and what is piped in
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,21 +56,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Raises SystemExit as argparse does: 0 after --help and --version, 2 for wrong usage.
     """
-    argv = sys.argv[1:] if argv is None else list(argv)
-    name = next((word for word in argv if not word.startswith("-")), None)
+    argv = _help_as_flag(sys.argv[1:] if argv is None else list(argv))
+    start = next((i for i, word in enumerate(argv) if not word.startswith("-")), len(argv))
     verbose = False
     try:
         _check_streams()
         parser, subparsers = _parsers()
-        if name is not None and name not in COMMANDS:
-            parser.error(_unknown_command(name))
-        start = argv.index(name) if name is not None else len(argv)
-        parser.parse_args(argv[:start])         # what stands before the command; --help and --version end here
-        if name is None:
+        parser.parse(argv[:start])              # what stands before the command; --help and --version end here
+        if start == len(argv):
             parser.print_help(sys.stderr)
             return USAGE
+        name = argv[start]
+        if name not in COMMANDS:
+            parser.error(_unknown_command(name))
         module = _load(name, subparsers[name])
-        args = subparsers[name].parse_intermixed_args(_with_hyphens(argv[start + 1 :]))     # flags may stand anywhere
+        args = subparsers[name].parse(argv[start + 1 :])
         verbose = args.verbose
         _start_logging(verbose)
         code: int = module.main(args)
@@ -97,24 +104,27 @@ def _check_streams() -> None:
         sys.stdout.reconfigure(errors="replace")    # a model may say what the terminal's encoding lacks
 
 
-def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+def _help_as_flag(argv: list[str]) -> list[str]:
+    """`argv` with "help COMMAND" as "COMMAND --help"."""
+    return [*argv[1:2], "--help"] if argv[:1] == ["help"] else argv
+
+
+def _parsers() -> tuple[Parser, dict[str, Parser]]:
     """The top parser and those of the sub-commands, which know their arguments only once `_load` has run."""
-    variables = "\n".join(f"  {name:<20}  {text}" for name, text in config.VARIABLES.items())
-    parser = argparse.ArgumentParser(
-        prog="ggpy", description="Run GGUF models on this machine.", epilog=f"environment variables:\n{variables}",
-        formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
-    )
+    variables = (textwrap.fill(f"  {name:<20}  {text}", HELP_WIDTH, subsequent_indent=" " * 24)
+                 for name, text in config.VARIABLES.items())
+    parser = Parser(prog="ggpy", usage="ggpy COMMAND ...", description="Run GGUF models on this machine.",
+                    epilog="\n".join([EXAMPLES, "environment variables:", *variables]))
     parser.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version and exit")
-    common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("-v", "--verbose", action="store_true", help="log details; show where an error came from")
-    group = parser.add_subparsers(title="commands", metavar="COMMAND")
+    group = parser.add_subparsers(title="commands, each with a --help of its own", metavar="COMMAND",
+                                  prog="ggpy")
     subparsers = {
-        name: group.add_parser(
-            name, help=command.help, description=f"{command.help[0].upper()}{command.help[1:]}.", parents=[common],
-            allow_abbrev=False,
-        )
+        name: group.add_parser(name, help=command.help, description=f"{command.help[0].upper()}{command.help[1:]}.")
         for name, command in COMMANDS.items()
     }
+    for subparser in subparsers.values():
+        subparser.add_argument("-v", "--verbose", "--log-verbose", action="store_true",
+                               help="log details; show where an error came from")
     return parser, subparsers
 
 
@@ -126,7 +136,7 @@ class _PrintVersion(argparse.Action):
         parser.exit()
 
 
-def _load(name: str, parser: argparse.ArgumentParser) -> ModuleType:
+def _load(name: str, parser: Parser) -> ModuleType:
     """Import the module of command `name` and let it add its arguments to `parser`."""
     path = COMMANDS[name].module
     try:
@@ -137,20 +147,15 @@ def _load(name: str, parser: argparse.ArgumentParser) -> ModuleType:
         message = f"`ggpy {name}` is not part of this installation ({path} is missing); reinstall ggpy"
         raise GgpyError(message) from error
     module.add_arguments(parser)
+    parser.finish()
     return module
-
-
-def _with_hyphens(argv: Sequence[str]) -> list[str]:
-    """`argv` with --long_flags as --long-flags, which is what llama.cpp takes them for."""
-    return [re.sub("^--[^=]*", lambda flag: flag[0].replace("_", "-"), word) for word in argv]
 
 
 def _unknown_command(name: str) -> str:
     import difflib
 
     close = difflib.get_close_matches(name, COMMANDS, n=1)
-    hint = f"did you mean `ggpy {close[0]}`?" if close else "`ggpy --help` lists them"
-    return f"there is no command {name!r}; {hint}"
+    return f"there is no command {name!r}" + (f" (did you mean `ggpy {close[0]}`?)" if close else "")
 
 
 def _start_logging(verbose: bool) -> None:
@@ -165,4 +170,4 @@ def _fail(error: Exception, verbose: bool) -> int:
     if verbose:
         traceback.print_exception(error)
     print(f"ggpy: error: {error}", file=sys.stderr)
-    return FAILED
+    return USAGE if isinstance(error, ConfigError) else FAILED

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from ggpy import cli
-from ggpy.errors import ConfigError
+from ggpy.errors import ConfigError, GGUFError
 
 AddCommand = Callable[[Callable[[], int]], None]
 
@@ -34,16 +34,16 @@ def raising(error: BaseException) -> Callable[[], int]:
 
 
 def test_help_lists_every_command_and_imports_none() -> None:
-    """`ggpy --help` is instant: neither NumPy nor any command's module is loaded for it."""
+    """`ggpy --help` is instant: neither NumPy nor any command's module is loaded for it, only the parser."""
     code = (
         "import sys; from ggpy.cli import main\n"
         "try: main(['--help'])\n"
         "except SystemExit: pass\n"
-        "print(sorted(m for m in sys.modules if m == 'numpy' or m == 'rich' or m.startswith('ggpy.tools')))"
+        "print(sorted(m for m in sys.modules if m in ('numpy', 'rich') or m.startswith('ggpy.tools.')))"
     )
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert all(f"    {name} " in output for name in cli.COMMANDS)
-    assert output.splitlines()[-1] == "[]"
+    assert output.splitlines()[-1] == "['ggpy.tools.parser']"
 
 
 def test_python_m_ggpy_is_the_command() -> None:
@@ -65,18 +65,54 @@ def test_a_command_that_is_missing_does_not_break_the_others(
 
 
 @pytest.mark.parametrize(("argv", "message"), [
-    (["pul", "smollm2"], "there is no command 'pul'; did you mean `ggpy pull`?"),
-    (["zzz"], "there is no command 'zzz'; `ggpy --help` lists them"),
-    (["list", "--no-such-flag"], "unrecognized arguments: --no-such-flag"),
-    (["list", "--path"], "unrecognized arguments: --path"),     # flags are never abbreviated
-    (["rm"], "the following arguments are required"),
+    (["pul", "smollm2"], "ggpy: there is no command 'pul' (did you mean `ggpy pull`?); see ggpy --help"),
+    (["zzz"], "ggpy: there is no command 'zzz'; see ggpy --help"),
+    (["-m", "x.gguf"], "ggpy: there is no flag -m; see ggpy --help"),
+    (["list", "--path"], "ggpy list: there is no flag --path (near are --paths); see ggpy list --help"),
+    (["list", "all"], "ggpy list: all is one word too many; see ggpy list --help"),
+    (["rm"], "ggpy rm: the following arguments are required: NAME; see ggpy rm --help"),
+    (["pull"], "ggpy pull: there is no NAME; `ggpy list` shows the models that have one; see ggpy pull --help"),
+    (["show", "m", "--json", "--template"],
+     "ggpy show: --json and --template exclude each other; see ggpy show --help"),
+    (["warm", "m", "-t", "0"], "ggpy warm: -t 0: expected a whole number of at least 1, or -1; see ggpy warm --help"),
+    (["doctor", "--json=1"], "ggpy doctor: --json takes no value; see ggpy doctor --help"),
 ])
-def test_wrong_usage_exits_with_2(argv: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The message says what is wrong; nothing is run."""
+def test_wrong_usage_is_one_line_and_exits_with_2(
+    argv: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The line says what is wrong and where to read more; nothing is run."""
     with pytest.raises(SystemExit) as stop:
         cli.main(argv)
     assert stop.value.code == 2
-    assert message in capsys.readouterr().err
+    assert capsys.readouterr() == ("", message + "\n")
+
+
+@pytest.mark.parametrize("argv", [["help", "list"], ["list", "--help"], ["list", "-h"], ["list", "--usage"]])
+def test_help_of_a_command(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """On stdout, however it is asked for."""
+    with pytest.raises(SystemExit) as stop:
+        cli.main(argv)
+    assert stop.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: ggpy list [FLAGS]\n\nList the models")
+
+
+def test_help_without_a_command_is_that_of_ggpy(capsys: pytest.CaptureFixture[str]) -> None:
+    """`ggpy help` was asked for, unlike that of `ggpy` alone."""
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["help"])
+    assert stop.value.code == 0
+    assert "commands, each with a --help of its own:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [None, *cli.COMMANDS])
+def test_help_fits_a_terminal(
+    command: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No line is longer than 80 columns, but for a word that is."""
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        cli.main([command, "--help"] if command else ["--help"])
+    assert [line for line in capsys.readouterr().out.splitlines() if len(line) > 80] == []
 
 
 def test_no_command_prints_the_help_and_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,16 +131,25 @@ def test_the_exit_code_is_the_commands(add_command: AddCommand) -> None:
 
 def test_an_error_is_one_line(add_command: AddCommand, capsys: pytest.CaptureFixture[str]) -> None:
     """Errors that ggpy raises on purpose need no traceback."""
-    add_command(raising(ConfigError("n_ctx=0: one token at least")))
+    add_command(raising(GGUFError("m.gguf: too short")))
     assert cli.main(["probe"]) == 1
-    assert capsys.readouterr().err == "ggpy: error: n_ctx=0: one token at least\n"
+    assert capsys.readouterr().err == "ggpy: error: m.gguf: too short\n"
+
+
+def test_a_setting_that_cannot_work_is_wrong_usage(
+    add_command: AddCommand, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Such as a variable's; the exit code says that trying again is no use."""
+    add_command(raising(ConfigError("GGPY_CPU=z80: unknown")))
+    assert cli.main(["probe"]) == 2
+    assert capsys.readouterr().err == "ggpy: error: GGPY_CPU=z80: unknown\n"
 
 
 def test_verbose_shows_where_an_error_came_from(
     add_command: AddCommand, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With -v the traceback stands above the line."""
-    add_command(raising(ConfigError("n_ctx=0: one token at least")))
+    add_command(raising(GGUFError("m.gguf: too short")))
     assert cli.main(["probe", "-v"]) == 1
     assert "Traceback (most recent call last)" in capsys.readouterr().err
 

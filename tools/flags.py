@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from collections.abc import Callable
 from dataclasses import fields
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 from ggpy.engine.config import SamplingParams, sampler_name, samplers_of_letters
 from ggpy.errors import ConfigError, GGUFError
 from ggpy.gguf import Metadata
+from ggpy.tools.parser import KINDS
 
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "'": "'", '"': '"', "\\": "\\"}
 
@@ -27,9 +29,10 @@ def _sampler_names(text: str) -> tuple[str, ...]:
 def _bias(text: str) -> tuple[int, float]:
     """The token and the bias of "15043+1", "15043-1" or "15043-inf"."""
     match = re.fullmatch(r"(\d+)([+-].+)", text)
-    if match is None:
-        raise ValueError(text)
-    return int(match[1]), float(match[2])
+    try:
+        return int(match[1]), float(match[2])       # type: ignore[index]
+    except (TypeError, ValueError) as error:
+        raise argparse.ArgumentTypeError("expected a token and what is added, such as 15043+1 or 15043-inf") from error
 
 
 class Flag(NamedTuple):
@@ -104,23 +107,50 @@ def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
         default = getattr(defaults, name)
         shown = ";".join(default) if name == "samplers" else -1 if default is None else default
         suffix = "; may be repeated" if flag.is_list else f" (default: {shown})"
-        group.add_argument(*flag.flags, dest=name, type=_usage_error(flag.type), metavar=flag.metavar,
+        group.add_argument(*flag.flags, dest=name, type=_checked(name), metavar=flag.metavar,
                            action="append" if flag.is_list else "store", help=flag.help + suffix)
-    group.add_argument("--sampling-seq", "--sampler-seq", dest="samplers", type=_usage_error(samplers_of_letters),
-                       metavar="LETTERS", help="as --samplers, a letter for each (default: edskypmxt)")
+    group.add_argument("--sampling-seq", "--sampler-seq", dest="samplers", type=_letters, metavar="LETTERS",
+                       help="as --samplers, a letter for each (default: edskypmxt)")
     group.add_argument("--ignore-eos", action="store_true", help="never choose a token that ends the answer")
 
 
-def _usage_error(convert: Callable[[str], Any]) -> Callable[[str], Any]:
-    """`convert`, with a ConfigError as argparse's own kind of error: the usage and exit code 2."""
-    def checked(text: str) -> Any:
-        try:
-            return convert(text)
-        except ConfigError as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
+def _checked(name: str) -> Callable[[str], Any]:
+    """Reads the flag's text, and refuses it, as argparse's types do, if the field of SamplingParams `name` would."""
+    flag = SAMPLING_FLAGS[name]
 
-    checked.__name__ = convert.__name__.strip("_")      # argparse puts it into its message
-    return checked
+    def read(text: str) -> Any:
+        try:
+            value = flag.type(text)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise argparse.ArgumentTypeError("expected a finite number")
+            param: Any = (value,) if flag.is_list else _as_param(name, value)
+            SamplingParams(**{name: param})
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"expected {KINDS[flag.type]}") from error
+        except ConfigError as error:
+            raise _reason(error, ", or -1" * (name in NONE_IF_NEGATIVE)) from error
+        return value
+
+    return read
+
+
+def _as_param(name: str, value: Any) -> Any:
+    """A flag's value as that field of SamplingParams has it."""
+    if name in NONE_IF_NEGATIVE:
+        return value if value >= 0 else None
+    return 0 if name in ZERO_IF_NEGATIVE and value < 0 else value       # nan stays, for SamplingParams to refuse
+
+
+def _letters(text: str) -> tuple[str, ...]:
+    try:
+        return samplers_of_letters(text)
+    except ConfigError as error:
+        raise _reason(error) from error
+
+
+def _reason(error: ConfigError, suffix: str = "") -> argparse.ArgumentTypeError:
+    """What `error` says behind the name of the setting; the parser names the flag instead."""
+    return argparse.ArgumentTypeError(str(error).partition(": ")[2] + suffix)
 
 
 def _wish(metadata: Metadata, name: str) -> Any:
@@ -147,39 +177,59 @@ def sampling_params(args: argparse.Namespace, metadata: Metadata) -> SamplingPar
         value = getattr(args, name)
         if value is None and name in SAMPLING_KEYS:
             value = _wish(metadata, name)
-        if value is not None and name in NONE_IF_NEGATIVE:
-            value = value if value >= 0 else None
-        elif value is None:
-            continue
-        # nan stays, for SamplingParams to refuse
-        values[name] = 0 if name in ZERO_IF_NEGATIVE and value < 0 else value
+        if value is not None:
+            values[name] = _as_param(name, value)
     if (breakers := values.get("dry_sequence_breakers")) and "none" in breakers:
         values["dry_sequence_breakers"] = breakers[len(breakers) - breakers[::-1].index("none"):]
     return SamplingParams(**values)
 
 
+def whole_number(least: int, *, or_zero: bool = False, or_negative: bool = False) -> Callable[[str], int]:
+    """Reads whole numbers of at least `least`, and those that llama.cpp takes for "as usual"."""
+    expected = f"expected a whole number of at least {least}" + ", or 0" * or_zero + ", or -1" * or_negative
+
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(expected) from error
+        if value < least and not (or_zero and value == 0) and not (or_negative and value < 0):
+            raise argparse.ArgumentTypeError(expected)
+        return value
+
+    return read
+
+
 def add_model_flags(parser: argparse.ArgumentParser) -> None:
     """How the model is loaded and run."""
-    group = parser.add_argument_group("model")
-    group.add_argument("-c", "--ctx-size", type=int, default=0, metavar="N",
+    group = parser.add_argument_group("loading")
+    group.add_argument("-c", "--ctx-size", type=whole_number(2, or_zero=True), default=0, metavar="N",
                        help="tokens that a conversation may hold; 0: the model's, at most 4096 (default: 0)")
-    group.add_argument("-t", "--threads", type=int, default=-1, metavar="N",
+    group.add_argument("--pool-tokens", type=whole_number(2, or_zero=True), default=0, metavar="N",
+                       help="tokens whose keys and values are kept, earlier conversations' too; 0: as -c (default: 0)")
+    group.add_argument("-t", "--threads", type=whole_number(1, or_negative=True), default=-1, metavar="N",
                        help="threads; -1: one for each physical core that may be used (default: -1)")
-    group.add_argument("-b", "--batch-size", type=int, default=2048, metavar="N",
+    group.add_argument("-b", "--batch-size", type=whole_number(1), default=2048, metavar="N",
                        help="tokens of one step; the smaller of this and -ub counts (default: 2048)")
-    group.add_argument("-ub", "--ubatch-size", type=int, default=512, metavar="N", help="see -b (default: 512)")
-    group.add_argument("--repack", choices=("auto", "on", "off"), default="auto",
+    group.add_argument("-ub", "--ubatch-size", type=whole_number(1), default=512, metavar="N",
+                       help="see -b (default: 512)")
+    group.add_argument("--repack", nargs="?", const="on", choices=("auto", "on", "off"), default="auto",
                        help="off: read weights where the file has them, which saves memory (default: auto)")
+    group.add_argument("-nr", "--no-repack", dest="repack", action="store_const", const="off", help="--repack off")
     group.add_argument("--compute", choices=("int8", "f32"), default="int8",
                        help="arithmetic of the products; f32 is exact and slow (default: int8)")
     group.add_argument("-ctk", "--cache-type-k", "-ctv", "--cache-type-v", dest="kv_type", choices=("f16", "f32"),
                        default="f16", help="type of keys and values in memory (default: f16)")
+    parser.set_defaults(fail=parser.error)
 
 
 def model_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Keyword arguments of LLM."""
+    """Keyword arguments of LLM. Ends the process with 2 if they do not fit together."""
+    if 0 < args.pool_tokens < args.ctx_size:
+        args.fail(f"--pool-tokens {args.pool_tokens}: expected at least {args.ctx_size}, as -c has it")
     return {
-        "n_ctx": args.ctx_size or None, "n_threads": None if args.threads < 0 else args.threads,
+        "n_ctx": args.ctx_size or None, "pool_tokens": args.pool_tokens or None,
+        "n_threads": None if args.threads < 0 else args.threads,
         "max_batch_tokens": min(args.batch_size, args.ubatch_size), "repack": args.repack, "compute": args.compute,
         "kv_type": args.kv_type,
     }

@@ -11,13 +11,18 @@ from rich.status import Status
 from rich.text import Text
 
 from ggpy.hub.resolve import resolve_model
+from ggpy.kernels.cpu.level import current_level
 from ggpy.llm import LLM
 from ggpy.tools.keyboard import hidden_keys
 from ggpy.tools.terminal import pull_progress
 
 
 def load(spec: str, *, offline: bool = False, **options: Any) -> LLM:
-    """The model that `spec` names, with progress on stderr: of the pull if it is absent, then of its kernels."""
+    """The model that `spec` names, with progress on stderr: of the pull if it is absent, then of its kernels.
+
+    Raises ConfigError for GGPY_CPU before anything is fetched.
+    """
+    current_level()
     path = resolve_model(spec, offline=offline, progress=pull_progress)
     with hidden_keys(), KernelProgress(f"loading {spec}") as progress:
         return LLM(path, progress=progress.update, **options)

@@ -4,70 +4,93 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
-import stat
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ggpy.tools import environment
+from ggpy.errors import ConfigError
+from ggpy.hub import catalogue, names
+from ggpy.tools import environment, inputs
 from ggpy.tools.flags import add_model_flags, add_sampling_flags, model_options, unescape
+from ggpy.tools.llama_flags import add_llama_flags
+from ggpy.tools.parser import Parser, shown
 
 if TYPE_CHECKING:
     from ggpy.llm import LLM
     from ggpy.text import ChatTemplate
 
-# flags of llama.cpp for what ggpy does anyway (False), or not at all (True); and how many values they take
-ACCEPTED: dict[tuple[str, ...], tuple[bool, Any]] = {
-    ("--jinja",): (False, 0), ("--no-jinja",): (True, 0), ("-e", "--escape"): (False, 0),
-    ("-mli", "--multiline-input"): (False, 0), ("--no-display-prompt",): (False, 0), ("--no-warmup",): (False, 0),
-    ("--warmup",): (True, 0), ("--perf",): (False, 0), ("--no-perf",): (False, 0), ("--mmap",): (False, 0),
-    ("--no-mmap",): (True, 0), ("--mlock",): (True, 0), ("-lm", "--load-mode"): (True, 1),
-    ("-fa", "--flash-attn"): (False, "?"), ("-ngl", "--gpu-layers", "--n-gpu-layers"): (True, 1),
-    ("-tb", "--threads-batch"): (True, 1), ("--keep",): (True, 1),
-}
+DESCRIPTION = """\
+Chat with a model, or answer one prompt.
+
+The first word is the MODEL, the others are the PROMPT. With -m or -hf, all
+words are the PROMPT. Where there is no word at all, LLAMA_ARG_MODEL or
+LLAMA_ARG_HF_REPO may name the model. What is piped in is put behind the
+prompt. Without a prompt and a pipe, a conversation begins."""
+EXAMPLES = """\
+examples:
+  ggpy run smollm2                               chat; Ctrl-D leaves
+  ggpy run smollm2 "Why is it dark at night?"    one answer
+  ggpy run smollm2 "Summarise:" < notes.txt      the file behind the prompt
+  ggpy run hf:user/repo:Q8_0 -sys "Be brief"     a model of Hugging Face
+  ggpy run -m model.gguf -p "Once upon" --raw -n 64 --temp 0"""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
+    parser.description, parser.epilog = DESCRIPTION, EXAMPLES
     parser.add_argument("model", nargs="?", metavar="MODEL", help="a name that `ggpy list` shows, "
                         "hf:user/repo[:QUANT], or a GGUF file")
-    parser.add_argument("words", nargs="*", metavar="PROMPT", help="what to answer; without it, and without a pipe on "
-                        "stdin, a conversation begins. What is piped in is put behind the prompt")
-    parser.add_argument("-m", "--model", dest="model_flag", metavar="MODEL", help="the model, as llama.cpp names it")
-    parser.add_argument("-hf", "-hfr", "--hf-repo", dest="model_flag", type="hf:{}".format, metavar="user/repo[:QUANT]",
-                        help="a model of Hugging Face; the same as hf:user/repo[:QUANT] for MODEL")
-    parser.add_argument("--offline", action="store_true", help="use only models that are here")
+    parser.add_argument("words", nargs="*", metavar="PROMPT", help="what to answer")
     _add_prompt_flags(parser.add_argument_group("prompt"))
+    _add_template_flags(parser.add_argument_group("chat template"))
     _add_output_flags(parser.add_argument_group("output"))
+    _add_source_flags(parser.add_argument_group("model"))
     add_model_flags(parser)
     add_sampling_flags(parser)
-    for flags, (has_no_effect, nargs) in ACCEPTED.items():
-        parser.add_argument(*flags, action=_Accepted, nargs=nargs, const=has_no_effect, help=argparse.SUPPRESS)
-    environment.apply(parser)
-    parser.set_defaults(fail=parser.error)
+    add_llama_flags(parser)
+    parser.variables = environment.VARIABLES
+
+
+def _add_source_flags(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("-m", "--model", dest="model_flag", metavar="MODEL", help="the same as the word MODEL")
+    group.add_argument("-hf", "-hfr", "--hf-repo", dest="hub_model", type=names.hub_name,
+                       metavar="user/repo[:QUANT]", help="the same as hf:user/repo[:QUANT] for MODEL")
+    group.add_argument("-hff", "--hf-file", metavar="FILE", help="with -hf: this file of the repository")
+    group.add_argument("-hft", "--hf-token", metavar="TOKEN", help="opens gated models of Hugging Face, "
+                       "as the variable HF_TOKEN does; other users of this machine may see what is on a command line")
+    group.add_argument("--offline", action="store_true", help="use only models that are here")
 
 
 def _add_prompt_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("-p", "--prompt", metavar="TEXT", help="the prompt; \\n and the like are escapes")
-    group.add_argument("-f", "--file", metavar="FILE", help="a file with the prompt")
+    group.add_argument("-f", "--file", type=inputs.file_lines, metavar="FILE", help="a file with the prompt")
+    group.add_argument("-bf", "--binary-file", type=inputs.file_text, metavar="FILE",
+                       help="the same, but a newline at its end counts")
     group.add_argument("-sys", "--system-prompt", metavar="TEXT", help="instructions in front of a conversation")
-    group.add_argument("-sysf", "--system-prompt-file", metavar="FILE", help="a file with them")
+    group.add_argument("-sysf", "--system-prompt-file", type=inputs.file_lines, metavar="FILE",
+                       help="a file with them")
     group.add_argument("--no-escape", dest="escape", action="store_false", help="take -p and -sys literally")
     group.add_argument("-cnv", "--conversation", dest="conversation", action="store_true", default=None,
                        help="go on after PROMPT; each line of a pipe is a message of its own")
     group.add_argument("-i", "--interactive", "-if", "--interactive-first", dest="conversation", action="store_true",
                        help="the same")
-    group.add_argument("--raw", "-no-cnv", "--no-conversation", dest="raw", action="store_true",
-                       help="continue the prompt as it stands, without the model's chat template")
     group.add_argument("-st", "--single-turn", action="store_true", help="leave after one answer")
-    group.add_argument("--chat-template", metavar="JINJA", help="chat template instead of the model's; or chatml")
-    group.add_argument("--chat-template-file", metavar="FILE", help="a file with a chat template")
-    group.add_argument("--chat-template-kwargs", type=json_object, metavar="JSON",
+    group.add_argument("--raw", "-no-cnv", "--no-conversation", dest="raw", action="store_true",
+                       help="continue the prompt as it stands, without a chat template")
+
+
+def _add_template_flags(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--chat-template", type=inputs.chat_template, metavar="NAME|JINJA",
+                       help="in place of the model's: chatml, llama3, gemma, ... (a wrong name lists them), or Jinja")
+    group.add_argument("--chat-template-file", dest="chat_template", type=inputs.chat_template_file, metavar="FILE",
+                       help="a file with a chat template")
+    group.add_argument("--chat-template-kwargs", type=inputs.json_object, metavar="JSON",
                        help="variables for the chat template, such as '{\"enable_thinking\": false}'")
 
 
 def _add_output_flags(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("-o", "--output", "--output-file", metavar="FILE", help="write answers to FILE, not to stdout")
     group.add_argument("--json", action="store_true", help="print each answer as a JSON object on a line of its own: "
                        "text, tokens, finish_reason, n_prompt, n_cached, n_generated, timings")
     group.add_argument("--no-stream", dest="stream", action="store_false", help="print an answer when it is complete")
@@ -80,33 +103,17 @@ def _add_output_flags(group: argparse._ArgumentGroup) -> None:
                        help="a line about speed on stderr")
 
 
-def json_object(text: str) -> dict[str, Any]:
-    """The object that a JSON text holds; an error for argparse otherwise."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise argparse.ArgumentTypeError(f"{text!r:.60} is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError(f"{text!r:.60}: expected a JSON object")
-    return value
-
-
-class _Accepted(argparse.Action):
-    """A flag that changes nothing; says so where a user would expect that it does."""
-
-    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any,
-                 option_string: str | None = None) -> None:
-        if self.const:
-            print(f"ggpy: {option_string} has no effect", file=sys.stderr)
-
-
 def main(args: argparse.Namespace) -> int:
     from ggpy.tools.chat_session import Session
     from ggpy.tools.loading import load
 
-    spec, prompt = read_arguments(args)
-    system = read_text(args, args.system_prompt, args.system_prompt_file) or ""
-    with load(spec, offline=args.offline, **model_options(args)) as llm:
+    spec, words = read_model(args)
+    system = read_system_prompt(args)
+    options = model_options(args)
+    prompt = read_prompt(args, words)
+    if args.hf_token is not None:
+        os.environ["HF_TOKEN"] = args.hf_token
+    with _stdout_to(args.output), load(spec, offline=args.offline, **options) as llm:
         name = Path(spec).stem if Path(spec).suffix == ".gguf" else spec
         session = Session(llm, args, name, choose_template(llm, args), system)
         if prompt is None or (args.conversation and not args.single_turn):
@@ -116,68 +123,91 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def read_arguments(args: argparse.Namespace) -> tuple[str, str | None]:
-    """The model and the prompt, None for a conversation. Ends the process with 2 where they are missing or doubled."""
+def read_model(args: argparse.Namespace) -> tuple[str, list[str]]:
+    """The model, and the words that are the prompt. Ends the process with 2 where there is none, or two."""
     words = [word for word in (args.model, *args.words) if word is not None]
-    spec: str = args.model_flag or (words.pop(0) if words else environment.model() or "")
+    if args.model_flag and args.hub_model:
+        args.fail(f"-m {args.model_flag} and -hf {args.hub_model} are two models; give one")
+    if args.hf_file and not args.hub_model:
+        args.fail("-hff needs -hf, the repository that the file is in")
+    spec: str = args.model_flag or args.hub_model or ""
+    if spec:
+        if words and _is_model(words[0]):
+            args.fail(f"there are two models, {words[0]} and {spec}; give one, and a prompt that looks like one as -p")
+        if args.hf_file:
+            spec = f"{names.PREFIX}{names.parse(spec).repo}:{args.hf_file}"
+        return spec, words
+    spec = words.pop(0) if words else environment.model() or ""
     if not spec:
         args.fail("there is no MODEL; `ggpy list` shows those that have a name")
-    given = [text for text in (" ".join(words) or None, read_text(args, args.prompt, None),
-                               read_text(args, None, args.file)) if text is not None]
+    if " " in spec and not _is_model(spec):
+        args.fail(f"{shown(spec)} is the first word, so it should be the MODEL; `ggpy list` shows those that "
+                  "have a name, and -p gives the prompt where LLAMA_ARG_MODEL names the model")
+    return spec, words
+
+
+def _is_model(word: str) -> bool:
+    """Whether a word can only mean a model: it has the form of one, or there is one of that name."""
+    is_file = word.lower().endswith(".gguf") or Path(word).is_file()
+    return is_file or names.is_hub_name(word) or catalogue.find(word) is not None
+
+
+def read_system_prompt(args: argparse.Namespace) -> str:
+    """The text in front of a conversation. Ends the process with 2 where there are two, or none can be used."""
+    given = [args.flags[dest] for dest in ("system_prompt", "system_prompt_file") if dest in args.flags]
     if len(given) > 1:
-        args.fail("there is more than one prompt; give PROMPT, -p or -f")
+        args.fail(f"there are two system prompts, {' and '.join(given)}; give one")
+    given += [args.flags[dest] for dest in ("chat_template", "chat_template_kwargs") if dest in args.flags]
+    if given and args.raw:
+        args.fail(f"{given[0]} is for chat templates, and {args.flags['raw']} goes without; put all text into the "
+                  "prompt")
+    return _unescaped(args, args.system_prompt) or args.system_prompt_file or ""
+
+
+def read_prompt(args: argparse.Namespace, words: Sequence[str]) -> str | None:
+    """The prompt, None for a conversation. Ends the process with 2 where there is none, or two."""
+    texts = {"PROMPT": " ".join(words) or None, "-p": _unescaped(args, args.prompt), "-f": args.file,
+             "-bf": args.binary_file}
+    given = [name for name, text in texts.items() if text is not None]
+    if len(given) > 1:
+        args.fail(f"there are two prompts, {given[0]} and {given[1]}; give one")
+    prompt = texts[given[0]] if given else None
     if args.conversation and not args.single_turn:
-        return spec, given[0] if given else None
-    piped = read_pipe()
-    if piped:
-        given.append(piped)
-    if not given and not sys.stdin.isatty():
+        return prompt
+    piped = inputs.read_pipe()
+    if prompt is None and not piped and not sys.stdin.isatty():
         args.fail("there is no prompt: PROMPT is missing and stdin is empty")
-    return spec, "\n\n".join(given) if given else None
+    return "\n\n".join(filter(None, (prompt, piped))) if prompt or piped else prompt
 
 
-def read_text(args: argparse.Namespace, text: str | None, file: str | None) -> str | None:
-    """A text from the command line, its escapes read, or from a file; None if there is neither."""
-    if text is not None:
-        return unescape(text) if args.escape else text
-    return None if file is None else read_file(file).removesuffix("\n")
+def _unescaped(args: argparse.Namespace, text: str | None) -> str | None:
+    return unescape(text) if text and args.escape else text
 
 
-def read_file(file: str) -> str:
-    """The text in `file`; raises ConfigError if it is not UTF-8."""
-    from ggpy.errors import ConfigError
-
-    try:
-        return Path(file).read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{file}: byte {error.start:,} is not UTF-8 text; is this the right file?") from error
-
-
-def read_pipe() -> str:
-    """What a pipe or file on stdin holds; empty if stdin is a terminal, closed or /dev/null."""
-    if sys.stdin is None or sys.stdin.isatty():
-        return ""
-    with contextlib.suppress(OSError):      # no file descriptor behind it
-        if stat.S_ISCHR(os.fstat(sys.stdin.fileno()).st_mode):
-            return ""
-    return sys.stdin.buffer.read().decode("utf-8", "replace").removesuffix("\n")
+@contextlib.contextmanager
+def _stdout_to(file: str | None) -> Iterator[None]:
+    """Let what is printed go to `file`, if there is one."""
+    if file is None:
+        yield
+        return
+    with open(file, "w", encoding="utf-8") as output, contextlib.redirect_stdout(output):
+        yield
 
 
 def choose_template(llm: LLM, args: argparse.Namespace) -> ChatTemplate | None:
-    """How messages are written; None: prompts are continued as they stand. Raises TemplateError, ConfigError."""
-    from ggpy.errors import ConfigError
+    """How messages are written; None: prompts are continued as they stand.
+
+    Raises TemplateError, and ConfigError for a system prompt that could not be written.
+    """
     from ggpy.text import ChatTemplate
-    from ggpy.text.chat import CHATML
 
     source = args.chat_template
-    if source is None and args.chat_template_file is not None:
-        source = read_file(args.chat_template_file)
-    elif source == "chatml":
-        source = CHATML
-    elif source is not None and "{" not in source:
-        raise ConfigError(f"--chat-template {source}: expected chatml or a Jinja template; --chat-template-file reads "
-                          "one from a file")
-    if args.raw or (source is None and not llm.has_chat_template and not args.conversation):
+    if args.raw:
+        return None
+    if source is None and not llm.has_chat_template and not args.conversation:
+        if args.system_prompt or args.system_prompt_file:
+            raise ConfigError("this model has no chat template, so there is no place for a system prompt; choose one "
+                              "with --chat-template, chatml for example")
         return None
     metadata = llm.metadata if source is None else {"tokenizer.chat_template": source}
     return ChatTemplate.from_metadata(metadata, llm.tokenizer)

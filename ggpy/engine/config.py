@@ -19,11 +19,14 @@ class EngineConfig:
     n_ctx: int                      # tokens that one request may hold, prompt and answer together
     max_batch_tokens: int = 512     # tokens of one forward pass, all requests together
     max_running: int = 64           # requests that hold pages at the same time
+    step_ms: float = 200            # prompts are read in steps of about so long, if that makes them no slower; 0: any
 
     def __post_init__(self) -> None:
         for name, least in (("n_ctx", 2), ("max_batch_tokens", 1), ("max_running", 1)):
             if getattr(self, name) < least:
                 raise ConfigError(f"{name}={getattr(self, name)}: expected {least} or more")
+        if not 0 <= self.step_ms < math.inf:        # nan too
+            raise ConfigError(f"step_ms={self.step_ms}: expected milliseconds, or 0 for steps of any length")
 
 
 SAMPLERS = ("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature")
@@ -140,5 +143,5 @@ def _check(name: str, value: float | None, low: float, high: float) -> None:
     kind = Integral if name in WHOLE else Real      # NumPy's numbers too
     if not isinstance(value, kind) or not (low <= value <= high and math.isfinite(value)):     # nan too
         what = "a whole number" if name in WHOLE else "a number"
-        limits = f"from {low:g} to {high:g}" if math.isfinite(high) else f"of at least {low:g}"
+        limits = f"from {low:g} to {high:.10g}" if math.isfinite(high) else f"of at least {low:g}"
         raise ConfigError(f"{name}={value}: expected {what} {limits}")

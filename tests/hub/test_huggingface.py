@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from argparse import ArgumentParser
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +22,7 @@ from ggpy.hub.huggingface import find_cached, pull
 from ggpy.hub.names import HubModel, choose, parse, quant_of
 from ggpy.hub.resolve import resolve_model
 from ggpy.tools import run
+from ggpy.tools.parser import Parser
 from tests.hub.fake_hub import FakeHub, serve
 
 MODEL = HubModel("user/model", None)
@@ -118,10 +118,12 @@ def test_the_command_prints_where_the_model_lies(
 
 def test_run_takes_llama_cpps_flag() -> None:
     """`-hf user/repo:QUANT` is a MODEL."""
-    parser = ArgumentParser()
+    parser = Parser()
     run.add_arguments(parser)
-    args = parser.parse_intermixed_args(["-hf", "user/model:Q8_0", "Hello"])
-    assert args.model_flag == "hf:user/model:Q8_0"
+    args = parser.parse(["-hf", "user/model:Q8_0", "Hello"])
+    assert run.read_model(args) == ("hf:user/model:Q8_0", ["Hello"])
+    args = parser.parse(["-hf", "user/model:Q8_0", "-hff", "q/model.gguf"])
+    assert run.read_model(args) == ("hf:user/model:q/model.gguf", [])
 
 
 def test_all_parts_of_a_split_model_are_fetched(hub: FakeHub) -> None:

@@ -1,6 +1,5 @@
 """`ggpy run`, with an LLM that echoes."""
 
-import argparse
 import contextlib
 import io
 import json
@@ -12,11 +11,11 @@ from typing import Any
 import pytest
 
 from ggpy import SamplingParams, cli
-from ggpy.errors import ConfigError
 from ggpy.hub import catalogue
 from ggpy.text.chat import CHATML
 from ggpy.tools import chat_session, environment, flags, loading
 from ggpy.tools import run as run_tool
+from ggpy.tools.parser import Parser
 from tests.tools.echo_llm import EchoLLM
 from tests.tools.file_metadata import file_metadata
 
@@ -74,6 +73,11 @@ def test_a_prompt_is_answered_once(run: Run, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(("argv", "stdin", "prompt"), [
     (["m", "two", "words"], "", "two words"),
     (["m", "--temp", "0", "after flags"], "", "after flags"),
+    (["m", "-p", "-x"], "", "-x"),
+    (["m", "--", "-x"], "", "-x"),
+    (["m", "-fa", "off and on"], "", "off and on"),
+    (["-m", "m", "--", "smollm"], "", "smollm"),
+    (["-m", "m", "-p", "smollm2"], "", "smollm2"),
     (["-n", "3", "m", "-s", "1", "between flags", "-t", "2"], "", "between flags"),
     (["-m", "m", "the model as a flag"], "", "the model as a flag"),
     (["m", "-p", r"a\nb\\n"], "", "a\nb\\n"),
@@ -106,20 +110,42 @@ def test_raw_prompts_go_without_a_template(run: Run, argv: list[str], template: 
 
 
 @pytest.mark.parametrize(("argv", "message"), [
-    ([], "there is no MODEL"),
-    (["m", "a", "-p", "b"], "there is more than one prompt"),
-    (["m"], "PROMPT is missing and stdin is empty"),
-    (["m", "a", "--temp", "hot"], "invalid float value: 'hot'"),
-    (["m", "a", "--temperatur", "1"], "unrecognized arguments: --temperatur"),
+    ([], "there is no MODEL; `ggpy list` shows those that have a name"),
+    (["Why is it dark?"], "Why is it dark? is the first word, so it should be the MODEL; `ggpy list` shows those that "
+     "have a name, and -p gives the prompt where LLAMA_ARG_MODEL names the model"),
+    (["smollm2", "-m", "gemma3", "hi"], "there are two models, smollm2 and gemma3; give one, and a prompt that looks "
+     "like one as -p"),
+    (["-hf", "a/b", "dir/x.gguf", "hi"], "there are two models, dir/x.gguf and hf:a/b; give one, and a prompt that "
+     "looks like one as -p"),
+    (["-m", "a", "-hf", "a/b", "hi"], "-m a and -hf hf:a/b are two models; give one"),
+    (["m", "-hff", "f.gguf", "hi"], "-hff needs -hf, the repository that the file is in"),
+    (["m", "a", "-p", "b"], "there are two prompts, PROMPT and -p; give one"),
+    (["m"], "there is no prompt: PROMPT is missing and stdin is empty"),
+    (["m", "a", "-sys", "S", "-sysf", __file__], "there are two system prompts, -sys and -sysf; give one"),
+    (["m", "a", "--raw", "-sys", "S"], "-sys is for chat templates, and --raw goes without; put all text into the "
+     "prompt"),
+    (["m", "a", "-no-cnv", "--chat-template", "chatml"], "--chat-template is for chat templates, and -no-cnv goes "
+     "without; put all text into the prompt"),
+    (["m", "a", "--temp", "hot"], "--temp hot: expected a number"),
+    (["m", "a", "-c", "1"], "-c 1: expected a whole number of at least 2, or 0"),
+    (["m", "a", "-c", "64", "--pool-tokens", "32"], "--pool-tokens 32: expected at least 64, as -c has it"),
+    (["m", "a", "-t4"], "-t4: a flag and its value are two words, -t 4"),
+    (["m", "a", "-j", "{}"], "-j is not supported yet (ggpy cannot constrain answers)"),
+    (["m", "a", "--lora", "x"], "--lora is not supported yet (ggpy has no adapters)"),
+    (["m", "-f", "no/such/file"], "-f no/such/file: No such file or directory"),
+    (["m", "a", "--chat-template", "{{ x"], "--chat-template {{ x: the template, line 1: unexpected end of template, "
+     "expected 'end of print statement'."),
+    (["m", "a", "--chat-template-kwargs", "[]"], "--chat-template-kwargs []: expected a JSON object"),
 ])
 def test_wrong_usage_exits_with_2(
-    run: Run, argv: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    run: Run, argv: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before any model is loaded."""
+    """Before any model is looked for, with one line."""
+    monkeypatch.delenv("LLAMA_ARG_MODEL", raising=False)
     with pytest.raises(SystemExit) as stop:
         run(*argv)
     assert stop.value.code == 2
-    assert message in capsys.readouterr().err
+    assert capsys.readouterr().err == f"ggpy run: {message}; see ggpy run --help\n"
 
 
 def test_a_conversation_remembers(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,21 +213,19 @@ def test_sampling_flags(run: Run, argv: list[str], metadata: dict[str, Any], exp
 
 def test_model_flags(run: Run) -> None:
     """llama.cpp's 0 and -1 are translated to None; the smaller batch size counts."""
-    default = {"offline": False, "n_ctx": None, "n_threads": None, "max_batch_tokens": 512, "repack": "auto",
-               "compute": "int8", "kv_type": "f16"}
+    default = {"offline": False, "n_ctx": None, "pool_tokens": None, "n_threads": None, "max_batch_tokens": 512,
+               "repack": "auto", "compute": "int8", "kv_type": "f16"}
     assert run("m", "x").options == default
-    options = run("m", "x", "-c", "99", "-t", "3", "-b", "64", "--repack", "off", "-ctk", "f32").options
+    options = run("m", "x", "-c", "99", "--pool-tokens", "128", "-t", "3", "-b", "64", "-nr", "-ctk", "f32").options
     assert options == default | {
-        "n_ctx": 99, "n_threads": 3, "max_batch_tokens": 64, "repack": "off", "kv_type": "f32"}
+        "n_ctx": 99, "pool_tokens": 128, "n_threads": 3, "max_batch_tokens": 64, "repack": "off", "kv_type": "f32"}
 
 
 def test_every_sampling_parameter_has_a_flag() -> None:
     """A new field must not be forgotten here."""
-    parser = argparse.ArgumentParser()
+    parser = Parser()
     flags.add_sampling_flags(parser)
-    assert flags.sampling_params(parser.parse_args([]), file_metadata({})) == SamplingParams()
-    with pytest.raises(ConfigError, match="top_p=3"):
-        flags.sampling_params(parser.parse_args(["--top-p", "3"]), file_metadata({}))
+    assert flags.sampling_params(parser.parse([]), file_metadata({})) == SamplingParams()
 
 
 def test_kernels_are_announced_once_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -287,20 +311,21 @@ def test_a_conversation_may_begin_with_the_prompt(run: Run) -> None:
 
 
 def test_other_chat_templates(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By their source or from a file; a name is refused but for chatml."""
+    """By their name, by their source or from a file."""
     (tmp_path / "t").write_text("F:{{ messages[0].content }}", encoding="utf-8")
     assert run("m", "x", "--chat-template", "T:{{ messages[0].content }}").asked == ["T:x"]
     assert run("m", "x", "--chat-template-file", str(tmp_path / "t"), template=False).asked == ["F:x"]
     assert run("m", "x", "--chat-template", "chatml", template=False).asked == [[{"role": "user", "content": "x"}]]
-    run("m", "x", "--chat-template", "zephyr", code=1)
-    assert "--chat-template zephyr: expected chatml or a Jinja template" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        run("m", "x", "--chat-template", "nonsense")
+    assert "--chat-template nonsense: expected one of chatml" in capsys.readouterr().err
 
 
 def test_variables_of_the_chat_template(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     """Any JSON object."""
     assert run("m", "x", "--chat-template", "{{ a }}{{ b[0] }}", "--chat-template-kwargs",
                '{"a": "A", "b": [1]}').asked == ["A1"]
-    for text, message in (("{", "is not JSON"), ("[]", "expected a JSON object")):
+    for text, message in (("{", "this is not JSON"), ("[]", "expected a JSON object")):
         with pytest.raises(SystemExit):
             run("m", "x", "--chat-template-kwargs", text)
         assert message in capsys.readouterr().err
@@ -342,7 +367,8 @@ def test_variables_are_defaults(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize(("name", "value", "message"), [
-    ("THREADS", "many", "LLAMA_ARG_THREADS=many: invalid literal"),
+    ("THREADS", "many", "LLAMA_ARG_THREADS=many: expected a whole number of at least 1, or -1"),
+    ("TOP_P", "3", "LLAMA_ARG_TOP_P=3: expected a number from 0 to 1"),
     ("CACHE_TYPE_K", "q3", "LLAMA_ARG_CACHE_TYPE_K=q3: expected one of f16, f32"),
 ])
 def test_variables_that_cannot_work_are_wrong_usage(
@@ -356,19 +382,76 @@ def test_variables_that_cannot_work_are_wrong_usage(
     assert message in capsys.readouterr().err
 
 
+def test_a_variable_that_cannot_work_does_not_matter_behind_its_flag(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor for --help."""
+    monkeypatch.setenv("LLAMA_ARG_TOP_K", "many")
+    assert run("m", "x", "--top-k", "4").params == [SamplingParams(top_k=4)]
+
+
+def test_a_variable_that_is_neither_yes_nor_no_is_wrong_usage(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Named in the message."""
+    monkeypatch.setenv("LLAMA_ARG_OFFLINE", "perhaps")
+    assert cli.main(["run", "m", "x"]) == 2
+    assert capsys.readouterr().err == "ggpy: error: LLAMA_ARG_OFFLINE=perhaps: expected 1 or 0\n"
+
+
+def test_variables_that_name_two_models_are_wrong_usage(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where no model is named on the command line."""
+    monkeypatch.setenv("LLAMA_ARG_MODEL", "a.gguf")
+    monkeypatch.setenv("LLAMA_ARG_HF_REPO", "user/b")
+    assert cli.main(["run", "-p", "x"]) == 2
+    assert "LLAMA_ARG_MODEL=a.gguf and LLAMA_ARG_HF_REPO=user/b name two models" in capsys.readouterr().err
+
+
+def test_a_processor_that_there_is_not_is_refused_before_the_model_is_looked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It could be a download of gigabytes."""
+    monkeypatch.setenv("GGPY_CPU", "z80")
+    assert cli.main(["run", "no/such.gguf", "-cnv"]) == 2
+    assert "GGPY_CPU='z80': this machine can run " in capsys.readouterr().err
+
+
 def test_every_variable_has_a_flag() -> None:
     """A renamed flag must not lose its variable."""
-    parser = argparse.ArgumentParser()
+    parser = Parser()
     run_tool.add_arguments(parser)
-    assert set(environment.VARIABLES) <= set(vars(parser.parse_args([])))
+    assert set(environment.VARIABLES) <= set(parser._option_string_actions)
 
 
-def test_a_prompt_file_that_is_no_text_is_one_line(tmp_path: Path) -> None:
+def test_a_system_prompt_needs_a_template(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """With a model that has none, there is no place for it."""
+    run("m", "x", "-sys", "S", template=False, code=2)
+    assert "this model has no chat template, so there is no place for a system prompt" in capsys.readouterr().err
+    assert run("m", "x", "-sys", "S", "--chat-template", "chatml", template=False).asked == [[
+        {"role": "system", "content": "S"}, {"role": "user", "content": "x"}]]
+
+
+def test_a_prompt_file_that_is_no_text_is_one_line(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Which file, and where it stops being text."""
-    from ggpy.errors import ConfigError
-    from ggpy.tools.run import read_file
-
-    path = tmp_path / "prompt"
+    path = tmp_path / "p"
     path.write_bytes(b"abc\xff")
-    with pytest.raises(ConfigError, match=r"prompt: byte 3 is not UTF-8 text"):
-        read_file(str(path))
+    with pytest.raises(SystemExit):
+        run("m", "-f", str(path))
+    assert "p: byte 3 is not UTF-8 text; is this the right file?" in capsys.readouterr().err
+
+
+def test_a_binary_file_is_taken_to_its_last_byte(run: Run, tmp_path: Path) -> None:
+    """Newlines too."""
+    (tmp_path / "p").write_bytes(b"a\r\n")
+    assert run("m", "-bf", str(tmp_path / "p"), "--raw").asked == ["a\r\n"]
+
+
+def test_answers_can_go_to_a_file(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As with >, nothing but the answers."""
+    run("m", "x", "-o", str(tmp_path / "answer"))
+    assert (tmp_path / "answer").read_text() == "x \n"
+    assert capsys.readouterr().out == ""

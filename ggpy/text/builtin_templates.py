@@ -1,0 +1,3 @@
+"""Chat templates that llama.cpp knows by name."""
+from ggpy.text.chat import CHATML
+BUILTIN_TEMPLATES = {"chatml": CHATML}
