@@ -87,7 +87,7 @@ class Bench:
             "scratch": self.scratch.address, "scratch_stride": stride})
         self.blocks = [self._block(layer) for layer in range(shape.n_layer)]
         self.tape = np.array([(addresses[name], block.ctypes.data, 1, 0) for block in self.blocks
-                              for name in ("attention.attend_f16", "attention.combine")], np.int64)
+                              for name in ("attention.attend_f16_f16", "attention.combine")], np.int64)
         self.team = Team(n_threads, addresses)
 
     def _block(self, layer: int) -> npt.NDArray[np.int64]:
@@ -115,7 +115,7 @@ class Bench:
 def main() -> None:
     n_threads = int(sys.argv[1]) if len(sys.argv) > 1 else len(os.sched_getaffinity(0))
     start = time.perf_counter()
-    addresses = library.addresses(["executor.run", "executor.worker", "attention.attend_f16", "attention.combine"])
+    addresses = library.addresses(["executor.run", "executor.worker", "attention.attend_f16_f16", "attention.combine"])
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     print(f"{current_level().name}, commit {commit}, kernels ready in {time.perf_counter() - start:.1f} s")
     print(f"{'model':14}{'depth':>7}{'rows':>6}{'threads':>9}{'ms/layer':>10}{'spread':>8}{'GB/s':>7}{'GFLOP/s':>9}")

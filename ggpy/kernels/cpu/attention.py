@@ -16,8 +16,9 @@ partials. `combine` also makes the int8 form of the result.
 
 import numpy as np
 
-from ggpy.kernels.cpu.accumulators import ITEM_BYTES, LANES, MAX_ROWS
+from ggpy.kernels.cpu.accumulators import LANES, MAX_ROWS
 from ggpy.kernels.cpu.arguments import ATTENTION as ARGS
+from ggpy.kernels.cpu.attention_memory import FACTORS_BYTES
 from ggpy.kernels.cpu.attention_partials import (
     count_splits,
     finish_rows,
@@ -33,13 +34,14 @@ from ggpy.kernels.cpu.attention_partials import (
     start_rows,
     tile_splits,
 )
+from ggpy.kernels.cpu.attention_q8_0 import q8_0_keys, q8_0_values
 from ggpy.kernels.cpu.attention_split import (
     LINE,
     SCORE_BYTES,
     cap,
+    float_keys,
+    float_values,
     hide,
-    make_scores,
-    make_values,
     softmax,
 )
 from ggpy.kernels.cpu.exp import LOG2_E
@@ -48,13 +50,10 @@ from ggpy.kernels.cpu.quantize import quantize_run
 from ggpy.kernels.cpu.simd import (
     load_f16,
     load_f32,
-    load_f32x16,
     load_i32,
     load_i64,
     splat_f32x16,
     store,
-    store_f32,
-    store_lanes,
 )
 from ggpy.kernels.cpu.step import PAGE_TOKENS, SPLIT_TOKENS, STEP, TILE, TILE_BYTES
 
@@ -63,44 +62,51 @@ PIECES_AHEAD = 2                    # how far memory is fetched ahead, 8 KB for 
 
 
 @device
-def scale_queries(args, tile, head_kv, n_query, q):
-    """The queries of a pair times the scale: groups of at most MAX_ROWS query rows, (dim, row) in each."""
-    dim, group = load_i64(args + ARGS.head_dim_k), group_size(args)
-    n_head = load_i64(args + ARGS.n_head)
+def query_factor(args):
+    """What queries are multiplied with, so that scores are powers of two, or what tanh bends where there is a cap."""
     factor, softcap = load_f32(args + ARGS.scale), load_f32(args + ARGS.softcap)
-    factor = factor / softcap if softcap != np.float32(0.0) else factor * np.float32(LOG2_E)
-    n_groups = (n_query + MAX_ROWS - 1) // MAX_ROWS
-    for j in range(n_groups):
-        start, end = j * n_query // n_groups, (j + 1) * n_query // n_groups
-        stride = (end - start) * 4
-        for row in range(start, end):
-            head = (load_i64(tile + TILE.first_row) + row // group) * n_head + head_kv * group + row % group
-            x = load_i64(args + ARGS.x) + head * dim * 4
-            to = q + start * dim * 4 + (row - start) * 4
-            for d in range(0, dim - 15, 16):
-                store_lanes(to + d * stride, stride, load_f32x16(x + d * 4) * factor)
-            for d in range(dim // 16 * 16, dim):
-                store_f32(to + d * stride, load_f32(x + d * 4) * factor)
+    return factor / softcap if softcap != np.float32(0.0) else factor * np.float32(LOG2_E)
 
 
-def make_page_passes(element, load_one):
-    """The two passes of a split over its pages, for all query rows of a pair, from pools of the given type."""
-    item_bytes = ITEM_BYTES[element]
-    scores = make_scores(element)
-    values = make_values(element, load_one)
+def make_ready_queries(keys):
+    """Makes the queries of a pair ready for `keys`, groups of at most MAX_ROWS."""
+    ready = keys.ready
+
+    @device
+    def ready_queries(args, tile, head_kv, n_query, q):
+        dim, group = load_i64(args + ARGS.head_dim_k), group_size(args)
+        n_head, factor = load_i64(args + ARGS.n_head), query_factor(args)
+        n_groups = (n_query + MAX_ROWS - 1) // MAX_ROWS
+        for j in range(n_groups):
+            start, end = j * n_query // n_groups, (j + 1) * n_query // n_groups
+            for row in range(start, end):
+                head = (load_i64(tile + TILE.first_row) + row // group) * n_head + head_kv * group + row % group
+                ready(load_i64(args + ARGS.x) + head * dim * 4, dim, factor, q + start * dim * 4, end - start,
+                      row - start)
+
+    return ready_queries
+
+
+def make_page_passes(keys, values):
+    """The two passes of a split over its pages, for all query rows of a pair."""
+    k_dim_bytes, v_dim_bytes = keys.dim_bytes, values.dim_bytes
+    scores, add = keys.scores, values.add
 
     @device
     def piece(args, tile, head_kv, first_page, end_page, i):
         """Address of the i-th piece that a split reads: a head's K of each page, then its V, then K of what follows."""
         n_pages = end_page - first_page
         n_head_kv, table = load_i64(args + ARGS.n_head_kv), load_i64(tile + TILE.page_table)
-        pool, dim, page = load_i64(args + ARGS.k_pool), load_i64(args + ARGS.head_dim_k), first_page + i
-        if i >= 2 * n_pages:
+        page, is_v = first_page + i, n_pages <= i < 2 * n_pages
+        if is_v:
+            page -= n_pages
+        elif i >= 2 * n_pages:
             last = (load_i64(tile + TILE.first_position) + load_i64(tile + TILE.n_rows) - 1) // PAGE_TOKENS
             page = min(page - n_pages, last)
-        elif i >= n_pages:
-            pool, dim, page = load_i64(args + ARGS.v_pool), load_i64(args + ARGS.head_dim_v), page - n_pages
-        return pool + (load_i32(table + page * 4) * n_head_kv + head_kv) * (dim * PAGE_TOKENS * item_bytes)
+        index = load_i32(table + page * 4) * n_head_kv + head_kv
+        if is_v:
+            return load_i64(args + ARGS.v_pool) + index * (load_i64(args + ARGS.head_dim_v) * v_dim_bytes)
+        return load_i64(args + ARGS.k_pool) + index * (load_i64(args + ARGS.head_dim_k) * k_dim_bytes)
 
     @device
     def add_scores(args, tile, head_kv, n_query, first_page, end_page, q, out):
@@ -116,7 +122,7 @@ def make_page_passes(element, load_one):
                 ahead = k
 
     @device
-    def add_values(args, tile, head_kv, n_query, first_page, end_page, lo, hi, p, o):
+    def add_values(args, tile, head_kv, n_query, first_page, end_page, lo, hi, p, o, work):
         """Positions lo..hi, which are in pages first_page..end_page."""
         dim = load_i64(args + ARGS.head_dim_v)
         stride = padded(dim) * 4
@@ -129,18 +135,18 @@ def make_page_passes(element, load_one):
             at = p + (first_page + i) % SPLIT_PAGES * (PAGE_TOKENS * 4)
             for j in range(n_groups):
                 start, end = j * n_query // n_groups, (j + 1) * n_query // n_groups
-                values(end - start, v, first, last, at + start * SCORE_BYTES, o + start * stride, stride, dim, ahead)
+                add(end - start, v, first, last, at + start * SCORE_BYTES, o + start * stride, stride, dim, ahead, work)
                 ahead = v
 
     return add_scores, add_values
 
 
-def make_attend_split(element, load_one):
-    """The partial of one split for all query rows of a pair, from pools of the given type."""
-    add_scores, add_values = make_page_passes(element, load_one)
+def make_attend_split(keys, values):
+    """The partial of one split for all query rows of a pair."""
+    add_scores, add_values = make_page_passes(keys, values)
 
     @device
-    def attend_split(args, tile, head_kv, split, n_query, q, scores_at, partial):
+    def attend_split(args, tile, head_kv, split, n_query, q, scores_at, partial, work):
         """Leaves the partial of `split` at `partial`."""
         group, n_floats = group_size(args), padded(load_i64(args + ARGS.head_dim_v))
         position = load_i64(tile + TILE.first_position)
@@ -164,28 +170,30 @@ def make_attend_split(element, load_one):
 
         for i in range(n_query * n_floats // LANES):
             store(partial + i * LINE, splat_f32x16(0.0))
-        add_values(args, tile, head_kv, n_query, first_page, end_page, lo, hi, scores_at, partial)
+        add_values(args, tile, head_kv, n_query, first_page, end_page, lo, hi, scores_at, partial, work)
 
     return attend_split
 
 
-def make_attend(element, load_one):
-    """The kernel "attend" for pools of one type."""
-    attend_split = make_attend_split(element, load_one)
+def make_attend(keys, values):
+    """The kernel "attend" for pools of two types."""
+    attend_split = make_attend_split(keys, values)
+    ready_queries = make_ready_queries(keys)
 
     @device
-    def attend_pair(args, tile, head_kv, first, end, scratch, partials):
+    def attend_pair(args, tile, head_kv, first, end, work, partials):
         """Splits first..end of a pair: each one's partial to `partials`, or all of them and the result if that is 0."""
         n_query = load_i64(tile + TILE.n_rows) * group_size(args)
         size = partial_bytes(n_query, padded(load_i64(args + ARGS.head_dim_v)))
-        scores_at = scratch + query_bytes(n_query, load_i64(args + ARGS.head_dim_k))
+        q = work + FACTORS_BYTES
+        scores_at = q + query_bytes(n_query, load_i64(args + ARGS.head_dim_k))
         own = scores_at + n_query * SCORE_BYTES
-        scale_queries(args, tile, head_kv, n_query, scratch)
+        ready_queries(args, tile, head_kv, n_query, q)
         if partials == 0:
             start_rows(args, head_kv, n_query, own + size)
         for split in range(first, end):
             partial = own if partials == 0 else partials + (split - first) * size
-            attend_split(args, tile, head_kv, split, n_query, scratch, scores_at, partial)
+            attend_split(args, tile, head_kv, split, n_query, q, scores_at, partial, work)
             if partials == 0:
                 merge_rows(args, tile, split, n_query, partial, own + size)
         if partials == 0:
@@ -222,8 +230,10 @@ def make_attend(element, load_one):
     return attend
 
 
-attend_f16 = make_attend("f16", load_f16)
-attend_f32 = make_attend("f32", load_f32)
+KEYS = {"f16": float_keys("f16"), "q8_0": q8_0_keys, "f32": float_keys("f32")}
+VALUES = {"f16": float_values("f16", load_f16), "q8_0": q8_0_values, "f32": float_values("f32", load_f32)}
+# "attend_f16_q8_0" reads keys of f16 and values of q8_0
+globals().update({f"attend_{k}_{v}": make_attend(KEYS[k], VALUES[v]) for k in KEYS for v in VALUES})
 
 
 @device

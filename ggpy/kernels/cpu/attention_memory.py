@@ -10,9 +10,11 @@ head g of the kv head's group at the tile's row i. The result of one split for n
 
 from typing import Protocol
 
-from ggpy.kernels.cpu.step import SPLIT_TOKENS, TILE_ROWS
+from ggpy.kernels.cpu.step import PAGE_TOKENS, SPLIT_TOKENS, TILE_ROWS
 
 LINE = 64
+FACTOR_BYTES = 4 * PAGE_TOKENS      # of one query row's factors for the values of a page
+FACTORS_BYTES = 8 * FACTOR_BYTES    # of as many query rows as are taken through the registers at once
 # splits of one (tile, kv head) are shared among the threads while there are fewer of those pairs than this per thread
 PAIRS_PER_THREAD = 4
 
@@ -46,9 +48,9 @@ def query_bytes(n_query: int, dim_k: int) -> int:
 
 
 def attention_scratch_bytes(shape: AttentionShape) -> int:
-    """Work memory of each thread: queries, a split's scores, its partial, and the running partial of all splits."""
+    """Work memory of each thread: factors, queries, a split's scores, its partial, the running one of all splits."""
     n_query = TILE_ROWS * (shape.n_head // shape.n_head_kv)
-    return query_bytes(n_query, shape.head_dim_k) + n_query * SPLIT_TOKENS * 4 + 2 * partial_bytes(
+    return FACTORS_BYTES + query_bytes(n_query, shape.head_dim_k) + n_query * SPLIT_TOKENS * 4 + 2 * partial_bytes(
         n_query, padded(shape.head_dim_v))
 
 

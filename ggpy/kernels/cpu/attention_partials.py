@@ -6,9 +6,12 @@ running partial of a head has the same form; it is merged with that of each spli
 
 import numpy as np
 
-from ggpy.kernels.cpu import attention_memory as memory
 from ggpy.kernels.cpu.accumulators import LANES, SPAN
 from ggpy.kernels.cpu.arguments import ATTENTION as ARGS
+from ggpy.kernels.cpu.attention_memory import PAIRS_PER_THREAD
+from ggpy.kernels.cpu.attention_memory import padded as padded_floats
+from ggpy.kernels.cpu.attention_memory import partial_bytes as bytes_of_partial
+from ggpy.kernels.cpu.attention_memory import query_bytes as bytes_of_queries
 from ggpy.kernels.cpu.attention_split import HIDDEN, LINE, span_start
 from ggpy.kernels.cpu.exp import LOG2_E, exp2_nonpositive
 from ggpy.kernels.cpu.kernel import device
@@ -26,9 +29,7 @@ from ggpy.kernels.cpu.simd import (
 )
 from ggpy.kernels.cpu.step import SPLIT_TOKENS, STEP, TILE, TILE_BYTES
 
-PAIRS_PER_THREAD = memory.PAIRS_PER_THREAD
-padded, partial_bytes, query_bytes = (
-    device(function) for function in (memory.padded, memory.partial_bytes, memory.query_bytes))
+padded, partial_bytes, query_bytes = map(device, (padded_floats, bytes_of_partial, bytes_of_queries))
 
 
 @device

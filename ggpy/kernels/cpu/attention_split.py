@@ -6,14 +6,18 @@
 
 Every query row has the same arithmetic in whatever number they are taken through the registers, and hidden tokens add
 exact zeros, so a row's bits do not depend on the rows beside it. Queries come scaled by log2(e) (see attention.py) and
-stand in groups of at most MAX_ROWS, (dim, row) within a group; scores are rows of SPLIT_TOKENS floats.
+stand in groups of at most MAX_ROWS, (dim, row) within a group; scores are rows of SPLIT_TOKENS floats. Pools of floats
+are read here, those of q8_0 in attention_q8_0.py.
 """
+
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ggpy.kernels.cpu.accumulators import ITEM_BYTES, LANES, SPAN, make_products
 from ggpy.kernels.cpu.exp import exp2_nonpositive, tanh
 from ggpy.kernels.cpu.kernel import device
+from ggpy.kernels.cpu.kv_pages import DIM_BYTES
 from ggpy.kernels.cpu.simd import (
     fma,
     keep_first,
@@ -24,6 +28,7 @@ from ggpy.kernels.cpu.simd import (
     splat_f32x16,
     store,
     store_f32,
+    store_lanes,
     sum_lanes,
 )
 from ggpy.kernels.cpu.step import PAGE_TOKENS, SPLIT_TOKENS
@@ -33,14 +38,35 @@ HIDDEN = -1e30                          # a score whose exp2 is exactly 0
 LINE = 64
 
 
-def make_scores(element):
-    """scores(n_rows, k, dim, q, out, ahead): the scores of one group of queries with the 32 tokens of a page.
+class Keys(NamedTuple):
+    """How attention reads K pages of one type."""
 
-    k is (dim, 32) of the pool's type; `ahead` is what will be read later, fetched line by line.
-    """
+    dim_bytes: int      # see kv_pages.py
+    ready: Any          # ready(x, dim, factor, q, n_rows, row): the query x times factor, as row `row` of a group at q
+    scores: Any         # scores(n_rows, k, dim, q, out, ahead): those of a group of queries with the tokens of a page
+
+
+class Values(NamedTuple):
+    """How attention reads V pages of one type."""
+
+    dim_bytes: int
+    # add(n_rows, v, first, end, p, o, o_stride, dim, ahead, work): adds p * V of tokens first..end of a page to o
+    add: Any
+
+
+def float_keys(element):
+    """K pages (dim, 32) of "f16" or "f32"; `ahead` is what will be read later, fetched line by line."""
     products = make_products(element, from_zero=True)
     item_bytes = ITEM_BYTES[element]
     stride = PAGE_TOKENS * item_bytes
+
+    @device
+    def ready(x, dim, factor, q, n_rows, row):
+        step, to = n_rows * 4, q + row * 4
+        for d in range(0, dim - 15, 16):
+            store_lanes(to + d * step, step, load_f32x16(x + d * 4) * factor)
+        for d in range(dim // 16 * 16, dim):
+            store_f32(to + d * step, load_f32(x + d * 4) * factor)
 
     @device
     def scores(n_rows, k, dim, q, out, ahead):
@@ -48,14 +74,14 @@ def make_scores(element):
             at = token * item_bytes
             products((n_rows, out + token * 4, SCORE_BYTES, q, 4, n_rows * 4, k + at, stride, dim, ahead + at, stride))
 
-    return scores
+    return Keys(DIM_BYTES[element], ready, scores)
 
 
-def make_values(element, load_one):
-    """values(n_rows, v, first, end, p, o, o_stride, dim, ahead): adds p * V of tokens first..end of a page to o.
+def float_values(element, load_one):
+    """V pages (32, dim) of "f16" or "f32".
 
-    v is (32, dim) of the pool's type. o holds, for each row, sums of SPAN dimensions each; the last ones overlap those
-    before them where SPAN does not divide dim (see `span_start`). Narrower heads are added up one by one.
+    o holds, for each row, sums of SPAN dimensions each; the last ones overlap those before them where SPAN does not
+    divide dim (see `span_start`). Narrower heads are added up one by one.
     """
     products = make_products(element, from_zero=False)
     item_bytes = ITEM_BYTES[element]
@@ -76,7 +102,7 @@ def make_values(element, load_one):
                 store_f32(o + r * o_stride + d * 4, total)
 
     @device
-    def values(n_rows, v, first, end, p, o, o_stride, dim, ahead):
+    def add(n_rows, v, first, end, p, o, o_stride, dim, ahead, work):
         v += first * dim * item_bytes
         p += first * 4
         if dim >= SPAN:
@@ -84,7 +110,7 @@ def make_values(element, load_one):
         else:
             narrow(n_rows, v, end - first, p, o, o_stride, dim)
 
-    return values
+    return Values(DIM_BYTES[element], add)
 
 
 @device

@@ -4,6 +4,8 @@
 - `dot4_u7`: w in 0..127, y in -127..127.
 - `dot4_i8`: w in -128..127 made ready by `ready_i8`, y in -127..127, and acc started by `start_i8`. x86's vpdpbusd
   wants one side unsigned, so there `ready_i8` adds 128 and `start_i8` takes back 128 times the sum of the activations.
+`dot2_i16` adds w[2 i] * y[2 i] + w[2 i + 1] * y[2 i + 1], with w in -128..127 and y in -32767..32767, both int16; it
+writes LLVM code and is used where that is made.
 Nothing saturates, so the sums are exact and every level gives the same integers.
 
 `lookup16(table, i)` gives byte i[k], 0..15, of the table in lane k; its 16 bytes stand four times in the register.
@@ -63,6 +65,24 @@ def _widened(b: ir.IRBuilder, acc: ir.Value, w: ir.Value, y: ir.Value) -> ir.Val
     i32 = ir.VectorType(INT[32], acc.type.count)
     for k in range(4):
         picks = range(k, w.type.count, 4)
+        acc = b.add(acc, b.mul(b.sext(lanes_of(b, w, None, picks), i32), b.sext(lanes_of(b, y, None, picks), i32)))
+    return acc
+
+
+def dot2_i16(b: ir.IRBuilder, acc: ir.Value, w: ir.Value, y: ir.Value) -> ir.Value:
+    """acc (i32x16) plus the products of pairs of w and y (i16x32)."""
+    if LEVEL.has("avx512vnni"):
+        return _by_piece(b, 1, "llvm.x86.avx512.vpdpwssd.512", acc, w, y)
+    if LEVEL.has("avxvnni"):
+        return _by_piece(b, 2, "llvm.x86.avx512.vpdpwssd.256", acc, w, y)
+    if LEVEL.has("avx2"):
+        i32x8 = ir.VectorType(INT[32], 8)
+        pairs = [call(b, "llvm.x86.avx2.pmadd.wd", i32x8, list(p))
+                 for p in zip(_pieces(b, w, 2), _pieces(b, y, 2), strict=True)]
+        return b.add(acc, _joined(b, pairs))
+    i32 = acc.type
+    for k in range(2):
+        picks = range(k, w.type.count, 2)
         acc = b.add(acc, b.mul(b.sext(lanes_of(b, w, None, picks), i32), b.sext(lanes_of(b, y, None, picks), i32)))
     return acc
 

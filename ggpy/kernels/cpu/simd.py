@@ -235,7 +235,7 @@ def _caster(vec: Vec) -> Any:
     return function(1, lambda a: (vec, a), lambda b, s, a: b.bitcast(a, vec.llvm))
 
 
-as_i8x64, as_i32x16, as_f32x16 = map(_caster, (i8x64, i32x16, f32x16))
+as_i8x64, as_i16x16, as_i32x16, as_f32x16 = map(_caster, (i8x64, i16x16, i32x16, f32x16))
 
 
 def _splatter(vec: Vec, scalar: Any) -> Any:
@@ -294,7 +294,7 @@ def _converter(element: str, method: str) -> Any:
                     lambda b, s, a: getattr(b, method)(a, s.return_type.llvm))
 
 
-zext_i32, trunc_i8 = _converter("i32", "zext"), _converter("i8", "trunc")
+zext_i32, trunc_i8, trunc_i16 = _converter("i32", "zext"), _converter("i8", "trunc"), _converter("i16", "trunc")
 to_f32, to_i32 = _converter("f32", "sitofp"), _converter("i32", "fptosi")
 
 

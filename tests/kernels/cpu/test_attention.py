@@ -9,11 +9,13 @@ import pytest
 
 from ggpy.kernels.cpu.arguments import ATTENTION, QUANTIZE, argument_block
 from ggpy.kernels.cpu.attention_memory import attention_partials_bytes, attention_scratch_bytes
+from ggpy.kernels.cpu.exp import LOG2_E
+from ggpy.kernels.cpu.kv_pages import KVType
 from ggpy.kernels.cpu.step import PAGE_TOKENS, STEP, TILE_ROWS
+from tests.kernels.cpu.kv_pools import k_pool, put_k, put_v, rounded, v_pool
 
 Float32 = npt.NDArray[np.float32]
 RunKernel = Callable[..., None]
-DTYPES = {"f16": np.float16, "f32": np.float32}
 TOLERANCE = 2e-6        # of the largest value
 NO_INT8 = {"q": 0, "da": 0, "ys": 0, "n16": 0, "n_blocks": 0}
 
@@ -38,28 +40,45 @@ class Shape:
 class OneSequence:
     """Queries, keys and values of `n` positions, and the pools that hold the keys and values."""
 
-    def __init__(self, shape: Shape, n: int, kind: str = "f32", shuffled: bool = False) -> None:
+    def __init__(self, shape: Shape, n: int, k_type: KVType = "f32", v_type: KVType | None = None, *,
+                 shuffled: bool = False) -> None:
         rng = np.random.default_rng(n)
-        self.shape, self.n, self.kind = shape, n, kind
-        self.x = rng.standard_normal((n, shape.n_head, shape.head_dim_k)).astype(np.float32)
-        self.k = rng.standard_normal((n, shape.n_head_kv, shape.head_dim_k)).astype(DTYPES[kind])
-        self.v = rng.standard_normal((n, shape.n_head_kv, shape.head_dim_v)).astype(DTYPES[kind])
+        self.shape, self.n, self.k_type, self.v_type = shape, n, k_type, v_type or k_type
+        self.x, k, v = (rng.standard_normal((n, *head)).astype(np.float32) for head in (
+            (shape.n_head, shape.head_dim_k), (shape.n_head_kv, shape.head_dim_k), (shape.n_head_kv, shape.head_dim_v)))
+        self.k, self.v = rounded(k, self.k_type), rounded(v, self.v_type)
         n_pages = -(-n // PAGE_TOKENS)
         self.table = (rng.permutation(n_pages + 3)[:n_pages] if shuffled else np.arange(n_pages)).astype(np.int32)
         # slots that no token fills hold what an earlier sequence left there
-        self.k_pool = np.full((n_pages + 3, shape.n_head_kv, shape.head_dim_k, PAGE_TOKENS), 1e4, DTYPES[kind])
-        self.v_pool = np.full((n_pages + 3, shape.n_head_kv, PAGE_TOKENS, shape.head_dim_v), np.nan, DTYPES[kind])
+        self.k_pool = k_pool(self.k_type, n_pages + 3, shape.n_head_kv, shape.head_dim_k, filler=1e4)
+        self.v_pool = v_pool(self.v_type, n_pages + 3, shape.n_head_kv, shape.head_dim_v, filler=np.nan)
         for t in range(n):
-            page, slot = self.table[t // PAGE_TOKENS], t % PAGE_TOKENS
-            self.k_pool[page, :, :, slot] = self.k[t]
-            self.v_pool[page, :, slot] = self.v[t]
+            self.put(t, k[t], v[t])
+
+    def put(self, position: int, k: Float32, v: Float32) -> None:
+        """Stores one token, (n_head_kv, dim) each."""
+        page, slot = self.table[position // PAGE_TOKENS], position % PAGE_TOKENS
+        put_k(self.k_pool, page, slot, k)
+        put_v(self.v_pool, page, slot, v)
+
+    def queries(self) -> npt.NDArray[np.float64]:
+        """The queries as they meet the keys: of 16 bits where these are q8_0."""
+        if self.k_type != "q8_0":
+            return self.x.astype(np.float64)
+        factor = np.float32(self.shape.scale)
+        factor = factor / np.float32(self.shape.softcap) if self.shape.softcap else factor * np.float32(LOG2_E)
+        scaled = self.x * factor
+        largest = np.abs(scaled).max(axis=-1, keepdims=True)
+        q16 = np.rint(scaled * (np.float32(32767) / largest)).astype(np.float64)
+        queries: npt.NDArray[np.float64] = q16 * largest / 32767 / np.float64(factor)
+        return queries
 
     def expected(self) -> Float32:
         """Attention of every position in float64."""
         shape = self.shape
         group = shape.n_head // shape.n_head_kv
         k, v = (np.repeat(a.astype(np.float64), group, axis=1) for a in (self.k, self.v))
-        scores = np.einsum("ihd,jhd->hij", self.x.astype(np.float64), k) * shape.scale
+        scores = np.einsum("ihd,jhd->hij", self.queries(), k) * shape.scale
         if shape.softcap:
             scores = shape.softcap * np.tanh(scores / shape.softcap)
         i, j = np.arange(self.n)[:, None], np.arange(self.n)
@@ -109,7 +128,7 @@ def attend(run_kernel: RunKernel, seq: OneSequence, rows: Sequence[range], n_thr
         n_head_kv=shape.n_head_kv, head_dim_k=shape.head_dim_k, head_dim_v=shape.head_dim_v, scale=shape.scale,
         window=shape.window, softcap=shape.softcap, sinks=sinks.ctypes.data if shape.sinks else 0,
         partials=partials.ctypes.data, out=out.ctypes.data, **int8_fields)
-    for kernel in (f"attention.attend_{seq.kind}", "attention.combine"):
+    for kernel in (f"attention.attend_{seq.k_type}_{seq.v_type}", "attention.combine"):
         run_kernel(kernel, block, n_threads, n_tokens=first_row, n_tiles=len(tiles), tiles=tile_array.ctypes.data,
                    scratch=scratch.ctypes.data, scratch_stride=stride)
     return out
@@ -138,7 +157,20 @@ SHAPES = {
     "sinks": Shape(4, 2, sinks=(0.5, -3.0, 4.0, 0.0)),
     "window, softcap and sinks": Shape(4, 2, window=300, softcap=5.0, sinks=(0.5, -3.0, 4.0, 0.0)),
 }
-every_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+POOLS: tuple[tuple[KVType, KVType], ...] = (("f16", "f16"), ("f32", "f32"), ("q8_0", "q8_0"), ("q8_0", "f16"),
+                                            ("f16", "q8_0"))
+
+
+def in_blocks(shape: Shape) -> bool:
+    """Whether q8_0 can hold such heads."""
+    return shape.head_dim_k % 32 == 0 and shape.head_dim_v % 32 == 0
+
+
+def cases(*pools: tuple[KVType, KVType]) -> pytest.MarkDecorator:
+    """Every shape with each of the pools that can hold it."""
+    return pytest.mark.parametrize(("shape", "types"), [
+        pytest.param(shape, types, id=f"{name}, {'/'.join(types)}") for name, shape in SHAPES.items()
+        for types in pools if "q8_0" not in types or in_blocks(shape)])
 
 
 def test_one_token_sees_itself(run_kernel: RunKernel) -> None:
@@ -162,19 +194,37 @@ def test_a_sink_takes_its_share(run_kernel: RunKernel) -> None:
     assert np.array_equal(attend(run_kernel, seq, whole(1))[0], seq.v[0] / 2)
 
 
-@pytest.mark.parametrize("kind", ["f16", "f32"])
-@every_shape
-def test_attention_is_what_float64_says(run_kernel: RunKernel, shape: Shape, kind: str) -> None:
+@cases(*POOLS)
+def test_attention_is_what_float64_says(run_kernel: RunKernel, shape: Shape, types: tuple[KVType, KVType]) -> None:
     """Every position of a prompt, over three splits."""
-    seq = OneSequence(shape, 530, kind)
+    seq = OneSequence(shape, 530, *types)
     out = attend(run_kernel, seq, whole(530))
     assert np.abs(out - seq.expected()).max() <= TOLERANCE * np.abs(seq.expected()).max()
 
 
+def test_queries_of_16_bits_change_little(run_kernel: RunKernel) -> None:
+    """Over keys of q8_0 the output is within 1e-4 of that of exact queries; rounding keys costs more."""
+    seq = OneSequence(Shape(14, 2, 64, 64), 300, "q8_0")
+    out = attend(run_kernel, seq, whole(300))
+    seq.k_type = "f32"
+    assert np.abs(out - seq.expected()).max() <= 1e-4 * np.abs(out).max()
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-38, 1e30])
+def test_queries_of_any_size_meet_q8_0_keys(run_kernel: RunKernel, scale: float) -> None:
+    """Zero and minute queries average the values, great ones take that of the best key."""
+    seq = OneSequence(Shape(1, 1), 5, "q8_0")
+    seq.x[4] *= np.float32(scale)
+    best = np.argmax(seq.k[:, 0] @ seq.x[4, 0].astype(np.float64))
+    expected = seq.v[best, 0] if scale > 1 else seq.v[:, 0].mean(axis=0)
+    assert np.allclose(attend(run_kernel, seq, whole(5))[4, 0], expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["f16", "q8_0"])
 @pytest.mark.parametrize("n", [31, 32, 33, 255, 256, 257, 700])
-def test_lengths_around_pages_and_splits(run_kernel: RunKernel, n: int) -> None:
+def test_lengths_around_pages_and_splits(run_kernel: RunKernel, n: int, kind: KVType) -> None:
     """The last positions of a sequence whose end is near the end of a page or split."""
-    seq = OneSequence(Shape(7, 1, 64, 64), n, "f16")
+    seq = OneSequence(Shape(7, 1, 64, 64), n, kind)
     rows = [range(n - 3, n)]
     out, expected = attend(run_kernel, seq, rows), seq.expected()[n - 3:]
     assert np.abs(out - expected).max() <= TOLERANCE * np.abs(expected).max()
@@ -188,11 +238,11 @@ def test_great_and_small_scores(run_kernel: RunKernel) -> None:
     assert np.abs(out - expected).max() <= 1e-4 * np.abs(expected).max()       # float32 scores of 500 are 3e-5 apart
 
 
-@every_shape
-def test_bits_do_not_depend_on_company(run_kernel: RunKernel, shape: Shape) -> None:
+@cases(("f16", "f16"), ("q8_0", "q8_0"))
+def test_bits_do_not_depend_on_company(run_kernel: RunKernel, shape: Shape, types: tuple[KVType, KVType]) -> None:
     """One token at a time, chunks of 7, and the whole prompt give the same bits, by one, two or three threads."""
     n = 290
-    seq = OneSequence(shape, n, "f16")
+    seq = OneSequence(shape, n, *types)
     out = attend(run_kernel, seq, whole(n))
     for n_threads in (2, 3):
         assert np.array_equal(attend(run_kernel, seq, whole(n), n_threads), out)
@@ -202,20 +252,22 @@ def test_bits_do_not_depend_on_company(run_kernel: RunKernel, shape: Shape) -> N
             assert np.array_equal(attend(run_kernel, seq, [range(i, i + 1)], n_threads)[0], out[i])
 
 
+@pytest.mark.parametrize("kind", ["f16", "q8_0"])
 @pytest.mark.parametrize("n_threads", [1, 2, 3])
-def test_rows_of_a_mixed_step(run_kernel: RunKernel, n_threads: int) -> None:
+def test_rows_of_a_mixed_step(run_kernel: RunKernel, n_threads: int, kind: KVType) -> None:
     """Two single rows and a chunk across the border of a split, in one step, have the bits of the whole prompt."""
-    seq = OneSequence(Shape(7, 1, 64, 64, window=100), 600, "f16")
+    seq = OneSequence(Shape(7, 1, 64, 64, window=100), 600, kind)
     out = attend(run_kernel, seq, whole(600))
     rows = [range(599, 600), range(250, 261), range(30, 31)]
     expected = np.concatenate([out[run.start: run.stop] for run in rows])
     assert np.array_equal(attend(run_kernel, seq, rows, n_threads), expected)
 
 
-def test_bits_do_not_depend_on_page_numbers(run_kernel: RunKernel) -> None:
+@pytest.mark.parametrize("kind", ["f16", "q8_0"])
+def test_bits_do_not_depend_on_page_numbers(run_kernel: RunKernel, kind: KVType) -> None:
     """Pages in any order give the same bits."""
     shape = Shape(4, 2, 64, 64)
-    straight, shuffled = (OneSequence(shape, 400, "f16", shuffled) for shuffled in (False, True))
+    straight, shuffled = (OneSequence(shape, 400, kind, shuffled=shuffled) for shuffled in (False, True))
     assert np.array_equal(straight.k, shuffled.k)
     assert np.array_equal(attend(run_kernel, straight, whole(400)), attend(run_kernel, shuffled, whole(400)))
 
@@ -237,10 +289,13 @@ def test_int8_form(run_kernel: RunKernel, shape: Shape, rows: list[range], n_thr
     assert np.array_equal(out, attend(run_kernel, seq, rows, n_threads))
 
 
-def test_a_row_does_not_see_what_comes_later(run_kernel: RunKernel) -> None:
+@pytest.mark.parametrize("kind", ["f16", "q8_0"])
+def test_a_row_does_not_see_what_comes_later(run_kernel: RunKernel, kind: KVType) -> None:
     """Changing keys and values after a position leaves its bits alone, even within its tile."""
-    seq = OneSequence(SHAPES["groups of 7, 64 wide"], 70, "f16")
+    seq = OneSequence(SHAPES["groups of 7, 64 wide"], 70, kind)
     before = attend(run_kernel, seq, whole(70))
-    seq.k_pool[2, :, :, 2:] = 5
-    seq.v_pool[2, :, 2:] = -9
-    assert np.array_equal(attend(run_kernel, seq, whole(70))[:66], before[:66])
+    for position in range(66, 70):
+        seq.put(position, np.full((2, 64), 5, np.float32), np.full((2, 64), -9, np.float32))
+    after = attend(run_kernel, seq, whole(70))
+    assert np.array_equal(after[:66], before[:66])
+    assert not np.array_equal(after[66:], before[66:])

@@ -1,0 +1,26 @@
+"""How keys and values lie in the pages of the KV pool. Imports no Numba.
+
+A page holds PAGE_TOKENS = 32 tokens of all kv heads. The token at position p of a sequence stands in page
+page_table[p / 32] at slot p % 32. The part of one kv head starts at
+
+    pool + (page * n_head_kv + head) * head_dim * DIM_BYTES[type]
+
+where a page of K and one of V are, by type:
+
+    f16, f32    K  [dim][token]                              V  [token][dim]
+    q8_0        K  int8 [dim / 2][token][2]                  V  int8 [dim / 32][token][32]
+                then both: the scales, f16 [dim / 32][token]
+
+q8_0 is llama.cpp's: 32 values along a head's dimensions share a scale d (see formats/q8.py), so head_dim is a multiple
+of 32. Pairs of dimensions and blocks of 32 stand together because the kernels of attention read them so.
+"""
+
+from typing import Literal, get_args
+
+from ggpy.kernels.cpu.step import PAGE_TOKENS
+
+KVType = Literal["f16", "q8_0", "f32"]
+KV_TYPES: tuple[KVType, ...] = get_args(KVType)
+QUANT_BLOCK = 32                # values that share a scale in q8_0
+DIM_BYTES: dict[KVType, int] = {"f16": 2 * PAGE_TOKENS, "q8_0": PAGE_TOKENS + 2, "f32": 4 * PAGE_TOKENS}
+"""Bytes of one dimension of a kv head in a page, which are those of 32 values of one token: both are 32 values."""
