@@ -106,19 +106,14 @@ class CompletionStream(Iterator[str]):
         self.inbox: deque[Event] = deque()
         self._client = client
         self._request = request
-        self._pieces: list[str] = []
-        self._tokens: list[int] = []
-        self._finish_reason: FinishReason = "cancelled"
+        self._events: list[Event] = []      # read so far
         self._ended = False
 
     def __next__(self) -> str:
         while not self._ended:
             event = self._client.wait(self._request, self.inbox)
-            self._tokens += event.tokens
-            if event.text:
-                self._pieces.append(event.text)
+            self._events.append(event)
             if event.finish_reason is not None:
-                self._finish_reason = event.finish_reason
                 self.close()
                 if self._request.error is not None:
                     raise self._request.error
@@ -143,10 +138,15 @@ class CompletionStream(Iterator[str]):
 
     @property
     def completion(self) -> Completion:
-        """The answer as far as it was read; its finish reason is "cancelled" if that is not to its end."""
-        r = self._request
+        """The answer as far as it was read; its finish reason is "cancelled" if that is not to its end.
+
+        Another thread may read on meanwhile.
+        """
+        events, r = list(self._events), self._request
+        tokens = [token for event in events for token in event.tokens]
+        reason: FinishReason = (events[-1].finish_reason if events else None) or "cancelled"
         first = r.first_token_s or r.added_s
         last = r.last_token_s or first
         n_prompt, n_cached = len(r.prompt_tokens), r.num_cached or 0
-        timings = Timings(n_prompt, len(self._tokens), first - r.added_s, last - first, n_cached)
-        return Completion("".join(self._pieces), list(self._tokens), self._finish_reason, n_prompt, n_cached, timings)
+        timings = Timings(n_prompt, len(tokens), first - r.added_s, last - first, n_cached)
+        return Completion("".join(event.text for event in events), tokens, reason, n_prompt, n_cached, timings)

@@ -42,7 +42,7 @@ class EngineCore:
         self.pool = PagePool(backend.n_pages)
         self.scheduler = Scheduler(
             self.pool, max_batch_tokens=min(config.max_batch_tokens, backend.max_tokens),
-            max_running=min(config.max_running, backend.max_outputs))
+            max_running=min(config.max_running, backend.max_outputs), step_ms=config.step_ms)
         self._live: dict[int, Generation] = {}
 
     @property
@@ -82,13 +82,16 @@ class EngineCore:
         chunks = self.scheduler.schedule()
         if not chunks:
             return 0
+        n_rows = sum(chunk.length for chunk in chunks)
+        start = time.perf_counter()
         logits = iter(forward(self.backend, chunks))
+        self.scheduler.pace.saw(n_rows, time.perf_counter() - start)
         for chunk in chunks:
             if chunk.n_outputs:
                 emit(self._advance(self._live[chunk.request.id], next(logits)))
             else:
                 chunk.request.num_computed += chunk.length
-        return sum(chunk.length for chunk in chunks)
+        return n_rows
 
     def logits(self, tokens: Sequence[int], n_outputs: int) -> Float32:
         """Logits (n_outputs, n_vocab) of the last `n_outputs` tokens, on pages that are held only meanwhile.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ggpy.engine.kv import PagePool, pages_for
+from ggpy.engine.pace import ROW_MULTIPLE, Pace
 from ggpy.engine.prefix_cache import PrefixCache
 from ggpy.engine.request import Request
 
@@ -34,8 +35,9 @@ class Scheduler:
     Every request must fit the pool when it is alone; `EngineCore` checks it.
     """
 
-    def __init__(self, pool: PagePool, *, max_batch_tokens: int, max_running: int) -> None:
+    def __init__(self, pool: PagePool, *, max_batch_tokens: int, max_running: int, step_ms: float = 0) -> None:
         self.pool = pool
+        self.pace = Pace(step_ms)
         self.cache = PrefixCache(pool)
         self.max_batch_tokens = max_batch_tokens
         self.max_running = max_running
@@ -51,17 +53,24 @@ class Scheduler:
         budget, batch = self.max_batch_tokens, []
         num_running = len(self.running)
         self.running.sort(key=rank)
+        # prompts go on, if slowly, however many generate
+        budget_to_read = max(ROW_MULTIPLE, self.pace.rows(budget) - sum(r.num_pending == 1 for r in self.running))
 
         for request in self.running:        # preemption shortens the list behind the request that needs pages
             length = min(request.num_pending, budget)
+            if request.num_pending > 1:
+                length = min(length, budget_to_read)
             if length and self._reserve_pages(request):
                 batch.append(Chunk(request, length, int(length == request.num_pending)))
                 budget -= length
+                if request.num_pending > 1:
+                    budget_to_read -= length
 
         if len(self.running) < num_running:         # memory is short: admit nobody this step
             return batch
 
         # admitting only within the budget also keeps all that generate within it
+        budget = min(budget, budget_to_read)
         while self.waiting and budget and len(self.running) < self.max_running and self._admit():
             request = self.running[-1]
             length = min(request.num_pending, budget)

@@ -1,0 +1,34 @@
+"""How much a step may read, so that nobody waits long for its end."""
+
+from __future__ import annotations
+
+LEAST_ROWS = 64         # a row costs no more than in steps of 512, while with 16 it may be a fifth more
+ROW_MULTIPLE = 32       # kernels take rows in groups
+MEMORY = 0.5            # how much of what was measured before counts beside the newest step
+
+
+class Pace:
+    """How many rows of prompts make a step of about `step_ms`, learnt from the steps so far; 0: any number.
+
+    Only the length of steps depends on it, never a result.
+    """
+
+    def __init__(self, step_ms: float) -> None:
+        self.step_s = step_ms / 1000
+        self._row_s: float | None = None        # what a row takes; None: nothing is known yet
+
+    def rows(self, most: int) -> int:
+        """The rows of the next step, LEAST_ROWS to `most`."""
+        if not self.step_s:
+            return most
+        if self._row_s is None:
+            return min(most, LEAST_ROWS)
+        n = int(min(most, self.step_s / max(self._row_s, 1e-9)))
+        return n if n == most else min(most, max(LEAST_ROWS, n // ROW_MULTIPLE * ROW_MULTIPLE))
+
+    def saw(self, n_rows: int, duration_s: float) -> None:
+        """Learn from a step; small ones say little about large ones."""
+        if n_rows < ROW_MULTIPLE:
+            return
+        row_s = duration_s / n_rows
+        self._row_s = row_s if self._row_s is None else MEMORY * self._row_s + (1 - MEMORY) * row_s

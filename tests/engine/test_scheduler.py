@@ -1,0 +1,99 @@
+"""How long the steps are that read prompts."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ggpy.engine.config import EngineConfig, SamplingParams
+from ggpy.engine.pace import Pace
+from ggpy.engine.request import Request
+from ggpy.errors import ConfigError
+
+
+def test_the_first_step_is_small_and_shows_what_the_machine_can() -> None:
+    """1 ms a row: 200 of them make a step of 200 ms, in groups of 32."""
+    pace = Pace(200)
+    assert pace.rows(512) == 64
+    pace.saw(64, 0.064)
+    assert pace.rows(512) == 192
+
+
+@pytest.mark.parametrize(("row_ms", "rows"), [(0.01, 512), (0.4, 480), (1, 192), (3, 64), (100, 64)])
+def test_steps_have_at_least_64_rows_and_at_most_a_batch(row_ms: float, rows: int) -> None:
+    """A slow machine would lose more with smaller ones than anybody gains."""
+    pace = Pace(200)
+    pace.saw(64, 64 * row_ms / 1000)
+    assert pace.rows(512) == rows
+    assert pace.rows(40) == 40
+
+
+def test_one_slow_step_does_not_last() -> None:
+    """The machine slept: the next steps find the way back."""
+    pace = Pace(200)
+    for duration_s in (0.064, 60.0):
+        pace.saw(64, duration_s)
+    assert pace.rows(512) == 64
+    for _ in range(12):
+        pace.saw(64, 0.064)
+    assert pace.rows(512) >= 128
+
+
+def test_steps_that_generate_say_nothing_about_prompts() -> None:
+    """A row costs more in them, since each reads all weights."""
+    pace = Pace(200)
+    pace.saw(64, 0.064)
+    pace.saw(1, 0.05)
+    assert pace.rows(512) == 192
+
+
+def test_without_a_target_steps_are_as_large_as_the_batch() -> None:
+    """Nothing is learnt."""
+    pace = Pace(0)
+    pace.saw(64, 60)
+    assert pace.rows(512) == 512
+
+
+@pytest.mark.parametrize("step_ms", [-1, float("nan"), float("inf")])
+def test_a_target_is_a_time(step_ms: float) -> None:
+    """0 stands for none."""
+    with pytest.raises(ConfigError, match=r"step_ms=.*: expected milliseconds, or 0"):
+        EngineConfig(n_ctx=64, step_ms=step_ms)
+
+
+def request(n: int, max_tokens: int = 9) -> Request:
+    return Request([i % 50 for i in range(n)], SamplingParams(temperature=0, ignore_eos=True, max_tokens=max_tokens))
+
+
+@pytest.mark.parametrize(("n_generating", "row_s", "n_read"), [
+    (3, None, 61), (3, 0.001, 189), (3, 1.0, 61), (40, 1.0, 32),
+])
+def test_prompts_are_read_at_the_machines_pace(
+    make_driver: Callable[..., Any], n_generating: int, row_s: float | None, n_read: int
+) -> None:
+    """Requests that generate all go on, and a prompt gets what they leave, but 32 rows at least."""
+    driver = make_driver(n_pages=128, n_ctx=512, max_batch_tokens=256, max_running=64)
+    for _ in range(n_generating):
+        driver.core.add(request(1, max_tokens=99))
+    driver.step()
+    pace = driver.core.scheduler.pace = Pace(200)
+    pace._row_s = row_s
+    driver.core.add(request(300))
+    driver.step()
+    assert [len(s.tokens) for s in driver.backend.steps[-1]] == [*[1] * n_generating, n_read]
+
+
+def test_the_pace_changes_no_token(make_driver: Callable[..., Any]) -> None:
+    """Here every step has another size."""
+    whole, paced = request(300), request(300)
+    make_driver(n_pages=16, n_ctx=512, max_batch_tokens=512).run(whole)
+    driver = make_driver(n_pages=16, n_ctx=512, max_batch_tokens=512)
+    pace = driver.core.scheduler.pace = Pace(200)
+    driver.core.add(paced)
+    for row_s in (0.003, 0.002, 0.001, 0.002):
+        pace._row_s = row_s
+        driver.step()
+    for _ in driver.steps_left():
+        pass
+    assert [len(step[0].tokens) for step in driver.backend.steps[:4]] == [64, 96, 140, 1]
+    assert paced.output_tokens == whole.output_tokens
