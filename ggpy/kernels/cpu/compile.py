@@ -5,6 +5,7 @@ an engine whose kernels are on disk never imports Numba. Optimising happens once
 Numba's own passes are turned off.
 """
 
+import gc
 import importlib
 import sys
 from typing import Any
@@ -72,13 +73,15 @@ def _linked_module(function: Any) -> Any:
     from numba.core.compiler_lock import global_compiler_lock
     from numba.core.registry import cpu_target
 
+    from ggpy.kernels.cpu.kernel import KernelCompiler
+
     flags: Any = Flags()
     flags.no_cpython_wrapper = flags.no_cfunc_wrapper = flags.nrt = True
     flags.error_model = "numpy"
     context = cpu_target.target_context
     _keep_numba_from_machine_code(context)
     compiled = compiler.compile_extra(cpu_target.typing_context, context, function, (types.int64,) * 4,
-                                      types.void, flags, {})
+                                      types.void, flags, {}, pipeline_class=KernelCompiler)
     library = context.codegen().create_library("ggpy_kernel")
     entry = ir.Module("entry")
     i64 = ir.IntType(64)
@@ -104,6 +107,7 @@ def _keep_numba_from_machine_code(context: Any) -> None:
 
 def main() -> int:
     """Compiles the kernels named on standard input, a line each, and answers with the name when it is in the cache."""
+    gc.disable()                # a tenth of the time, and the process is short-lived
     for line in sys.stdin:
         name = line.strip()
         write_object(object_path(name), compile_kernel(name))

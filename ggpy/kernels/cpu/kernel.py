@@ -10,9 +10,31 @@ from collections.abc import Callable
 from typing import Any
 
 from numba import njit
+from numba.core import typed_passes, untyped_passes
+from numba.core.compiler import CompilerBase
+from numba.core.compiler_machinery import PassManager
 
-_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False,
-                            "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+PASSES = (
+    untyped_passes.TranslateByteCode, untyped_passes.FixupArgs, untyped_passes.IRProcessing,
+    untyped_passes.RewriteSemanticConstants, untyped_passes.DeadBranchPrune, untyped_passes.ReconstructSSA,
+    typed_passes.NopythonTypeInference, typed_passes.PreLowerStripPhis, typed_passes.IRLegalization,
+    typed_passes.NativeLowering, typed_passes.NoPythonBackend,
+)
+
+
+class KernelCompiler(CompilerBase):         # type: ignore[misc]
+    """Numba's compiler with the passes that kernels need: closures, array expressions and the like cost a fifth more."""
+
+    def define_pipelines(self) -> list[PassManager]:
+        passes = PassManager("kernel")
+        for each in PASSES:
+            passes.add_pass(each, each.__name__)
+        passes.finalize()
+        return [passes]
+
+
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False, "no_cpython_wrapper": True,
+                            "no_cfunc_wrapper": True, "pipeline_class": KernelCompiler}
 device: Any = njit(**_OPTIONS)      # for the helper functions of kernels; they are inlined where they are called
 
 
