@@ -37,6 +37,7 @@ COMMANDS = {
     "list": Command("ggpy.tools.list", "list the models that have a name, and which are here"),
     "show": Command("ggpy.tools.show", "describe a model: architecture, quantisation, sizes"),
     "rm": Command("ggpy.tools.rm", "delete a downloaded model"),
+    "bench": Command("ggpy.tools.bench", "measure the speed of models, as llama-bench does"),
     "trace": Command("ggpy.tools.trace", "show where the time of a model's steps goes"),
     "warm": Command("ggpy.tools.warm", "compile the kernels of a model ahead of time"),
     "doctor": Command("ggpy.tools.doctor", "look at this machine and installation, and say what to do"),

@@ -7,8 +7,8 @@ import re
 from typing import TYPE_CHECKING, get_args
 
 from ggpy.backends.base import Compute, KVType
-from ggpy.errors import ConfigError
 from ggpy.machine import usable_cores
+from ggpy.tools.flags import whole_number
 
 if TYPE_CHECKING:
     from ggpy.tools.bench_model import ModelSettings
@@ -22,19 +22,27 @@ def whole_numbers(text: str) -> list[int]:
     return [value for part in text.split(",") for value in _range(part)]
 
 
+def positive_numbers(text: str) -> list[int]:
+    """The same, 0 not among them."""
+    values = whole_numbers(text)
+    if 0 in values:
+        raise argparse.ArgumentTypeError("expected numbers of at least 1")
+    return values
+
+
 def _range(text: str) -> list[int]:
     match = re.fullmatch(r"(\d+)(?:-(\d+)(?:([+*])(\d+))?)?", text.strip())
     if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number or a range: 512, 1-4, 1-9+2 or 1-16*2")
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor a range, such as 1-4, 1-9+2 or 1-16*2")
     first, last = int(match[1]), int(match[2] or match[1])
     step = int(match[4] or 1)
     if last < first or (match[3] == "*" and (step < 2 or first < 1)) or step < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: the range never reaches its end")
+        raise argparse.ArgumentTypeError(f"the range {text} never reaches its end")
     values = []
     while first <= last:
         values.append(first)
         if len(values) > MAX_VALUES:
-            raise argparse.ArgumentTypeError(f"{text!r}: more than {MAX_VALUES:,} values")
+            raise argparse.ArgumentTypeError(f"the range {text} has more than {MAX_VALUES:,} values")
         first = first * step if match[3] == "*" else first + step
     return values
 
@@ -43,7 +51,7 @@ def pairs(text: str) -> list[tuple[int, int]]:
     """The prompt and answer of "512,128"."""
     match = re.fullmatch(r"(\d+),(\d+)", text.replace(" ", ""))
     if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected two numbers, such as 512,128")
+        raise argparse.ArgumentTypeError("expected two numbers, such as 512,128")
     return [(int(match[1]), int(match[2]))]
 
 
@@ -52,7 +60,7 @@ def kv_types(text: str) -> list[str]:
     known = get_args(KVType)
     for value in text.split(","):
         if value not in known:
-            raise argparse.ArgumentTypeError(f"{value!r}: expected some of {', '.join(known)}")
+            raise argparse.ArgumentTypeError(f"expected some of {', '.join(known)}")
     return text.split(",")
 
 
@@ -61,18 +69,19 @@ def repacks(text: str) -> list[str]:
     values = [REPACK.get(value, value) for value in text.split(",")]
     for value in values:
         if value not in ("auto", "on", "off"):
-            raise argparse.ArgumentTypeError(f"{value!r}: expected some of auto, on, off, 0, 1")
+            raise argparse.ArgumentTypeError("expected some of auto, on, off, 0, 1")
     return values
 
 
 def add_load_flags(parser: argparse.ArgumentParser) -> None:
     """How one model is loaded."""
     group = parser.add_argument_group("model")
-    group.add_argument("-t", "--threads", type=int, default=-1, metavar="N",
+    group.add_argument("-t", "--threads", type=whole_number(1, or_negative=True), default=-1, metavar="N",
                        help="threads; -1: one for each physical core that may be used (default: -1)")
-    group.add_argument("-b", "--batch-size", type=int, default=2048, metavar="N",
+    group.add_argument("-b", "--batch-size", type=whole_number(1), default=2048, metavar="N",
                        help="tokens of one step; the smaller of this and -ub counts (default: 2048)")
-    group.add_argument("-ub", "--ubatch-size", type=int, default=512, metavar="N", help="see -b (default: 512)")
+    group.add_argument("-ub", "--ubatch-size", type=whole_number(1), default=512, metavar="N",
+                       help="see -b (default: 512)")
     group.add_argument("-ctk", "--cache-type-k", "-ctv", "--cache-type-v", dest="kv_type", choices=get_args(KVType),
                        default="f16", help="type of keys and values in memory (default: f16)")
     group.add_argument("--repack", choices=("auto", "on", "off"), default="auto",
@@ -82,14 +91,12 @@ def add_load_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def load_settings(args: argparse.Namespace, spec: str) -> ModelSettings:
-    """The settings for the model `spec`, which is pulled if it is absent. Raises ConfigError and PullError."""
+    """The settings for the model `spec`, which is pulled if it is absent. Raises PullError."""
     from ggpy.hub.resolve import resolve_model
     from ggpy.tools.bench_model import ModelSettings
     from ggpy.tools.terminal import pull_progress
 
-    step_tokens = min(args.batch_size, args.ubatch_size)
-    if step_tokens < 1 or args.threads == 0:
-        raise ConfigError(f"-b {args.batch_size} -ub {args.ubatch_size} -t {args.threads}: expected 1 or more of each")
+    n_threads = args.threads if args.threads > 0 else usable_cores()
     return ModelSettings(
-        path=resolve_model(spec, progress=pull_progress), kv_type=args.kv_type, repack=args.repack,
-        n_threads=args.threads if args.threads > 0 else usable_cores(), step_tokens=step_tokens, compute=args.compute)
+        path=resolve_model(spec, progress=pull_progress), n_threads=n_threads, kv_type=args.kv_type, repack=args.repack,
+        step_tokens=min(args.batch_size, args.ubatch_size), compute=args.compute)

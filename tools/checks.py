@@ -86,7 +86,7 @@ def processor() -> Section:
     features = host_features()
     known = dict.fromkeys(feature for level in LEVELS if level.machine == host_machine() for feature in level.features)
     chosen = current_level()
-    section.facts["name"] = _processor_name()
+    section.facts["name"] = processor_name()
     section.facts["machine"] = host_machine()
     section.facts["features"] = [feature for feature in known if feature in features]
     section.facts["level"] = chosen.name
@@ -103,7 +103,8 @@ def processor() -> Section:
     return section
 
 
-def _processor_name() -> str | None:
+def processor_name() -> str | None:
+    """As the system calls it; None where it does not."""
     if sys.platform == "darwin":
         command = ["sysctl", "-n", "machdep.cpu.brand_string"]
         return subprocess.run(command, capture_output=True, text=True, timeout=10, check=False).stdout.strip() or None
@@ -145,13 +146,19 @@ def memory() -> Section:
 
 
 def bandwidth() -> Section:
-    """Reads with NumPy's max of bytes, all threads at once, for a second; the best round counts."""
-    import numpy as np
-
     section = Section()
     n_threads = machine.usable_cores()
-    available = machine.available_memory_bytes() or 1 << 30
-    size = min(BANDWIDTH_BYTES, available // (4 * n_threads))
+    section.facts["GB/s"] = round(read_bandwidth(n_threads) / 1e9, 1)
+    section.facts["measured by"] = f"NumPy reading {_bandwidth_bytes(n_threads) >> 20} MiB in each of {n_threads} " \
+                                   f"threads, best of {BANDWIDTH_S:g} s"
+    return section
+
+
+def read_bandwidth(n_threads: int) -> float:
+    """Bytes a second that NumPy's max of bytes reads, all threads at once, for a second; the best round counts."""
+    import numpy as np
+
+    size = _bandwidth_bytes(n_threads)
     arrays = [np.ones(size, np.uint8) for _ in range(n_threads)]
     best = 0.0
     end = time.perf_counter() + BANDWIDTH_S
@@ -160,10 +167,12 @@ def bandwidth() -> Section:
             start = time.perf_counter()
             list(pool.map(np.max, arrays))
             best = max(best, size * n_threads / (time.perf_counter() - start))
-    section.facts["GB/s"] = round(best / 1e9, 1)
-    section.facts["measured by"] = f"NumPy reading {size >> 20} MiB in each of {n_threads} threads, best of " \
-                                   f"{BANDWIDTH_S:g} s"
-    return section
+    return best
+
+
+def _bandwidth_bytes(n_threads: int) -> int:
+    """Of each thread: no more than memory allows."""
+    return min(BANDWIDTH_BYTES, (machine.available_memory_bytes() or 1 << 30) // (4 * n_threads))
 
 
 def huge_pages() -> Section:

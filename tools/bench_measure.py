@@ -1,0 +1,128 @@
+"""Running the tests of `ggpy bench`: records for its outputs, one after the other."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from typing import Any
+
+from ggpy.gguf import GGUFFile
+from ggpy.kernels.cpu.level import current_level
+from ggpy.tools import checks
+from ggpy.tools.bench_model import MeasuredModel
+from ggpy.tools.bench_tests import BatchedTest, ModelFacts, Test, model_facts
+
+Record = dict[str, Any]         # field -> value, in the order of llama-bench's
+Progress = Callable[[str], None]
+
+
+def measure(tests: Sequence[Test | BatchedTest], *, repetitions: int, warm_up: bool, bandwidth: float | None,
+            progress: Progress) -> Iterator[tuple[Record, str]]:
+    """The record of each test in turn, and the line that goes below all of them.
+
+    `bandwidth` is how fast memory is read, in GB/s; None: it is measured, with the threads of each test.
+    """
+    bandwidths: dict[int, float] = {}
+    done = 0
+    for settings, group in itertools.groupby(tests, key=lambda test: test.settings):
+        same_model = list(group)
+        facts = model_facts(GGUFFile(settings.path))
+        if settings.n_threads not in bandwidths:
+            progress(f"reading memory with {settings.n_threads} threads")
+            bandwidths[settings.n_threads] = bandwidth or checks.read_bandwidth(settings.n_threads) / 1e9
+        footer = (f"build: ggpy {metadata.version('ggpy')}, {current_level().name}; memory is read at "
+                  + ", ".join(f"{gb:.1f} GB/s by {n} threads" for n, gb in bandwidths.items()))
+        with MeasuredModel(settings, n_ctx=max(test.n_ctx for test in same_model),
+                           n_sequences=max(test.n_sequences for test in same_model)) as model:
+            for test in same_model:
+                done += 1
+                runner = _Runner(model, repetitions, warm_up, bandwidths[settings.n_threads], progress,
+                                 f"{done}/{len(tests)}, {test.name}")
+                yield _common(test, facts) | runner.run(test), footer
+
+
+class _Runner:
+    """Runs tests on one model."""
+
+    def __init__(self, model: MeasuredModel, repetitions: int, warm_up: bool, bandwidth: float,
+                 progress: Progress, name: str) -> None:
+        self._model, self._repetitions, self._warm_up, self._bandwidth = model, repetitions, warm_up, bandwidth
+        self._say, self._name = progress, name
+
+    def _progress(self, text: str) -> None:
+        self._say(f"{self._name}: {text}")
+
+    def run(self, test: Test | BatchedTest) -> Record:
+        """The fields that only a test of this kind has."""
+        return self._single(test) if isinstance(test, Test) else self._batched(test)
+
+    def _single(self, test: Test) -> Record:
+        model = self._model
+        if self._warm_up:
+            self._progress("warm-up")
+            model.read(0, test.n_prompt)
+            model.generate(0, min(1, test.n_gen))
+        self._progress("depth")
+        model.fill(test.n_depth)
+        samples_ns = []
+        for i in range(self._repetitions):
+            self._progress(f"run {i + 1}/{self._repetitions}")
+            start = time.perf_counter_ns()
+            model.read(test.n_depth, test.n_prompt)
+            model.generate(test.n_depth + test.n_prompt, test.n_gen)
+            samples_ns.append(time.perf_counter_ns() - start)
+        samples_ts = [1e9 * (test.n_prompt + test.n_gen) / ns for ns in samples_ns]
+        roofline = None
+        if test.n_prompt == 0:
+            middle = test.n_depth + (test.n_gen - 1) // 2
+            roofline = self._roofline(middle, 1, statistics.mean(samples_ts))
+        return {"n_prompt": test.n_prompt, "n_gen": test.n_gen, "n_depth": test.n_depth,
+                "test_time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+                "avg_ns": round(statistics.mean(samples_ns)), "stddev_ns": round(_deviation(samples_ns)),
+                "avg_ts": statistics.mean(samples_ts), "stddev_ts": _deviation(samples_ts),
+                "bandwidth": self._bandwidth, "roofline": roofline, "samples_ns": samples_ns, "samples_ts": samples_ts}
+
+    def _batched(self, test: BatchedTest) -> Record:
+        model, n = self._model, test.n_parallel
+        if self._warm_up:
+            self._progress("warm-up")
+            model.read(0, min(16, test.n_prompt), n)
+            model.generate(0, 1, n)
+        read_s, generate_s = [], []
+        for i in range(self._repetitions):
+            self._progress(f"run {i + 1}/{self._repetitions}")
+            start = time.perf_counter()
+            model.read(0, test.n_prompt, n)
+            middle = time.perf_counter()
+            model.generate(test.n_prompt, test.n_gen, n)
+            read_s.append(middle - start)
+            generate_s.append(time.perf_counter() - middle)
+        t_pp, t_tg = statistics.mean(read_s), statistics.mean(generate_s)
+        roofline = self._roofline(test.n_prompt + (test.n_gen - 1) // 2, n, test.n_gen / t_tg)
+        n_kv = n * (test.n_prompt + test.n_gen)
+        return {"pp": test.n_prompt, "tg": test.n_gen, "pl": n, "n_kv": n_kv, "t_pp": t_pp,
+                "speed_pp": n * test.n_prompt / t_pp, "t_tg": t_tg, "speed_tg": n * test.n_gen / t_tg,
+                "t": t_pp + t_tg, "speed": n_kv / (t_pp + t_tg), "bandwidth": self._bandwidth, "roofline": roofline}
+
+    def _roofline(self, position: int, n_sequences: int, steps_per_s: float) -> float:
+        """Percent of the bandwidth at which steps that generate at `position` read memory."""
+        return 100 * self._model.bytes_per_step(position, n_sequences) * steps_per_s / (self._bandwidth * 1e9)
+
+
+def _common(test: Test | BatchedTest, facts: ModelFacts) -> Record:
+    """The fields that every record begins with."""
+    settings = test.settings
+    return {"build_version": metadata.version("ggpy"), "cpu_info": checks.processor_name() or "",
+            "cpu_level": current_level().name, "backends": "CPU", "model_filename": str(settings.path),
+            "model_type": facts.type, "model_size": facts.size_bytes, "model_n_params": facts.n_params,
+            "n_batch": test.n_batch, "n_ubatch": test.n_ubatch, "n_threads": settings.n_threads,
+            "type_k": settings.kv_type, "type_v": settings.kv_type, "repack": settings.repack,
+            "compute": settings.compute}
+
+
+def _deviation(samples: Sequence[float]) -> float:
+    return statistics.stdev(samples) if len(samples) > 1 else 0.0
