@@ -23,7 +23,7 @@ PASSES = (
 
 
 class KernelCompiler(CompilerBase):         # type: ignore[misc]
-    """Numba's compiler with the passes that kernels need: closures, array expressions and the like cost a fifth more."""
+    """Numba's compiler with the passes that kernels need: closures, array expressions and so on cost a fifth more."""
 
     def define_pipelines(self) -> list[PassManager]:
         passes = PassManager("kernel")

@@ -12,10 +12,9 @@ of its eight lines belong to its block b.
 
 from ggpy.formats.k_quants import Q2_K_BLOCK
 from ggpy.kernels.cpu.blocks import load_4_lines, prefetch_lines, sums_u7, two_bits
-from ggpy.kernels.cpu.interleave import file_block, interleave_bytes, interleave_half, make_pack, make_pack_group
+from ggpy.kernels.cpu.interleave import file_block, interleave_bytes, interleave_half
 from ggpy.kernels.cpu.kernel import device
-from ggpy.kernels.cpu.mapped import make_mapped_linear
-from ggpy.kernels.cpu.matmul import make_expert_linear, make_linear
+from ggpy.kernels.cpu.packed_format import make_kernels
 from ggpy.kernels.cpu.simd import (
     broadcast_f32,
     broadcast_i32,
@@ -94,8 +93,4 @@ def pack_block(source, stride, n, unit, i):
     interleave_bytes(source + FILE.qs, 64, stride, n, unit + QS)
 
 
-linear = make_linear(rows)
-expert_linear = make_expert_linear(rows)
-pack_group = make_pack_group(FILE.size, UNIT_BYTES, 1, pack_block)
-pack = make_pack(pack_group)
-mapped_linear = make_mapped_linear(pack_group, rows)
+linear, expert_linear, pack, mapped_linear = make_kernels(rows, FILE.size, UNIT_BYTES, 1, pack_block)

@@ -20,13 +20,10 @@ from ggpy.kernels.cpu.interleave import (
     file_block,
     interleave_bytes,
     interleave_word,
-    make_pack,
-    make_pack_group,
     widen_half,
 )
 from ggpy.kernels.cpu.kernel import device
-from ggpy.kernels.cpu.mapped import make_mapped_linear
-from ggpy.kernels.cpu.matmul import make_expert_linear, make_linear
+from ggpy.kernels.cpu.packed_format import make_kernels
 from ggpy.kernels.cpu.simd import load_f32x16, load_i32x16, splat_i32x16, to_f32
 
 FILE = file_block(Q3_K_BLOCK)
@@ -83,8 +80,4 @@ def pack_block(source, stride, n, unit, i):
     interleave_bytes(source + FILE.qs, 64, stride, n, unit + QS)
 
 
-linear = make_linear(rows)
-expert_linear = make_expert_linear(rows)
-pack_group = make_pack_group(FILE.size, UNIT_BYTES, 1, pack_block)
-pack = make_pack(pack_group)
-mapped_linear = make_mapped_linear(pack_group, rows)
+linear, expert_linear, pack, mapped_linear = make_kernels(rows, FILE.size, UNIT_BYTES, 1, pack_block)

@@ -6,10 +6,9 @@ Packed unit of two blocks, 576 bytes: d of both (16 float16 each), then four lin
 from ggpy.formats.q4 import Q4_0_BLOCK
 from ggpy.kernels.cpu.blocks import biased, make_add_pair, make_half_sums, nibbles, prefetch_lines
 from ggpy.kernels.cpu.dot import dot4_u7
-from ggpy.kernels.cpu.interleave import file_block, interleave, interleave_half, make_pack, make_pack_group
+from ggpy.kernels.cpu.interleave import file_block, interleave, interleave_half
 from ggpy.kernels.cpu.kernel import device
-from ggpy.kernels.cpu.mapped import make_mapped_linear
-from ggpy.kernels.cpu.matmul import make_expert_linear, make_linear
+from ggpy.kernels.cpu.packed_format import make_kernels
 from ggpy.kernels.cpu.simd import load_f16x16
 
 FILE = file_block(Q4_0_BLOCK)
@@ -33,8 +32,4 @@ def pack_block(source, stride, n, unit, i):
     interleave(source + FILE.qs, stride, n, unit + QS + 256 * i)
 
 
-linear = make_linear(rows)
-expert_linear = make_expert_linear(rows)
-pack_group = make_pack_group(FILE.size, UNIT_BYTES, 2, pack_block)
-pack = make_pack(pack_group)
-mapped_linear = make_mapped_linear(pack_group, rows)
+linear, expert_linear, pack, mapped_linear = make_kernels(rows, FILE.size, UNIT_BYTES, 2, pack_block)

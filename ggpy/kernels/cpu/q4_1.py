@@ -6,10 +6,9 @@ they lie in the file: weight 4 k + i of a row in the low half of byte i of line 
 
 from ggpy.formats.q4 import Q4_1_BLOCK
 from ggpy.kernels.cpu.blocks import add_pair_with_minimum, nibbles, prefetch_lines
-from ggpy.kernels.cpu.interleave import file_block, interleave, interleave_half, make_pack, make_pack_group
+from ggpy.kernels.cpu.interleave import file_block, interleave, interleave_half
 from ggpy.kernels.cpu.kernel import device
-from ggpy.kernels.cpu.mapped import make_mapped_linear
-from ggpy.kernels.cpu.matmul import make_expert_linear, make_linear
+from ggpy.kernels.cpu.packed_format import make_kernels
 from ggpy.kernels.cpu.simd import load_f16x16
 
 FILE = file_block(Q4_1_BLOCK)
@@ -35,8 +34,4 @@ def pack_block(source, stride, n, unit, i):
     interleave(source + FILE.qs, stride, n, unit + QS + 256 * i)
 
 
-linear = make_linear(rows)
-expert_linear = make_expert_linear(rows)
-pack_group = make_pack_group(FILE.size, UNIT_BYTES, 2, pack_block)
-pack = make_pack(pack_group)
-mapped_linear = make_mapped_linear(pack_group, rows)
+linear, expert_linear, pack, mapped_linear = make_kernels(rows, FILE.size, UNIT_BYTES, 2, pack_block)

@@ -6,10 +6,9 @@ four of nibbles, as in q5_0.py.
 
 from ggpy.formats.q5 import Q5_1_BLOCK
 from ggpy.kernels.cpu.blocks import add_pair_with_minimum, prefetch_lines
-from ggpy.kernels.cpu.interleave import file_block, interleave, interleave_half, make_pack, make_pack_group
+from ggpy.kernels.cpu.interleave import file_block, interleave, interleave_half
 from ggpy.kernels.cpu.kernel import device
-from ggpy.kernels.cpu.mapped import make_mapped_linear
-from ggpy.kernels.cpu.matmul import make_expert_linear, make_linear
+from ggpy.kernels.cpu.packed_format import make_kernels
 from ggpy.kernels.cpu.q5_0 import BLOCK_BYTES, five_bits, interleave_fifth_bits
 from ggpy.kernels.cpu.simd import load_f16x16
 
@@ -37,8 +36,4 @@ def pack_block(source, stride, n, unit, i):
     interleave(source + FILE.qs, stride, n, unit + QH + BLOCK_BYTES * i + 64)
 
 
-linear = make_linear(rows)
-expert_linear = make_expert_linear(rows)
-pack_group = make_pack_group(FILE.size, UNIT_BYTES, 2, pack_block)
-pack = make_pack(pack_group)
-mapped_linear = make_mapped_linear(pack_group, rows)
+linear, expert_linear, pack, mapped_linear = make_kernels(rows, FILE.size, UNIT_BYTES, 2, pack_block)

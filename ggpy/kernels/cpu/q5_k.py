@@ -13,10 +13,9 @@ from ggpy.kernels.cpu.blocks import (
     prefetch_lines,
     with_bit,
 )
-from ggpy.kernels.cpu.interleave import file_block, interleave_bytes, make_pack, make_pack_group
+from ggpy.kernels.cpu.interleave import file_block, interleave_bytes
 from ggpy.kernels.cpu.kernel import device
-from ggpy.kernels.cpu.mapped import make_mapped_linear
-from ggpy.kernels.cpu.matmul import make_expert_linear, make_linear
+from ggpy.kernels.cpu.packed_format import make_kernels
 from ggpy.kernels.cpu.q4_k import SCALES, minimum, pack_scales, scale
 from ggpy.kernels.cpu.simd import load_f16x16
 
@@ -52,8 +51,4 @@ def pack_block(source, stride, n, unit, i):
     interleave_bytes(source + FILE.qs, 128, stride, n, unit + QS)
 
 
-linear = make_linear(rows)
-expert_linear = make_expert_linear(rows)
-pack_group = make_pack_group(FILE.size, UNIT_BYTES, 1, pack_block)
-pack = make_pack(pack_group)
-mapped_linear = make_mapped_linear(pack_group, rows)
+linear, expert_linear, pack, mapped_linear = make_kernels(rows, FILE.size, UNIT_BYTES, 1, pack_block)

@@ -1,0 +1,11 @@
+"""The four kernels of a packed format, made from how it packs a block and how it multiplies a group."""
+
+from ggpy.kernels.cpu.interleave import make_pack, make_pack_group
+from ggpy.kernels.cpu.mapped import make_mapped_linear
+from ggpy.kernels.cpu.matmul import make_expert_linear, make_linear
+
+
+def make_kernels(rows, block_bytes, unit_bytes, blocks_per_unit, pack_block):
+    """The kernels "linear", "expert_linear", "pack" and "mapped_linear": see `matmul.py` and `interleave.py`."""
+    pack_group = make_pack_group(block_bytes, unit_bytes, blocks_per_unit, pack_block)
+    return make_linear(rows), make_expert_linear(rows), make_pack(pack_group), make_mapped_linear(pack_group, rows)
