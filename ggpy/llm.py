@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import logging
-import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, SupportsIndex
+from typing import Any, Literal, Self, SupportsIndex, Unpack, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ggpy.arguments import check_choice, check_text, text_list, token_ids, whole_number
 from ggpy.backends.base import KV_BYTES, PAGE_TOKENS, Backend, Compute, KVType, Repack
 from ggpy.engine.client import CompletionStream, EngineClient
 from ggpy.engine.completion import Completion, Timings
@@ -26,11 +27,13 @@ from ggpy.gguf import GGUFFile
 from ggpy.hub.resolve import resolve_model
 from ggpy.machine import available_memory_bytes, usable_cores
 from ggpy.models import HParams, Model, build_model, hparams_of
-from ggpy.text import ChatTemplate, Tokenizer
+from ggpy.text import ChatOptions, ChatTemplate, Tokenizer
 
 __all__ = ["LLM", "Completion", "CompletionStream", "Timings"]
 
 Message = Mapping[str, Any]
+Positions = Literal["all", "last"]
+Pooling = Literal["mean", "last"]
 Tokens = Sequence[SupportsIndex] | NDArray[np.integer[Any]]
 Progress = Callable[[str, int, int], None]      # kernel just compiled, how many are done, of how many
 
@@ -43,24 +46,26 @@ logger = logging.getLogger("ggpy")
 class LLM:
     """A model, loaded.
 
-    `model` is a path to a GGUF file or a name of the catalogue, pulled if it is absent. `n_ctx` is how many tokens a
-    prompt and its answer may have together (None: the model's, at most 4096 and no more than memory allows).
-    `pool_tokens` is how many there is room for, of all requests together (None: `n_ctx`); where it is short, requests
-    take turns. `compute` "f32" and `kv_type` "f32" are exact and slow. `repack` "off" reads weights where the file has
-    them, "auto" does so where memory is short. `progress` is told of every kernel that had to be compiled.
+    `model` is a path to a GGUF file or a name, such as "smollm2" or "hf:user/repo:QUANT", pulled if it is absent.
+    `n_ctx` is how many tokens a prompt and its answer may have together (None: the model's, at most 4096 and no more
+    than memory allows). `pool_tokens` is how many there is room for, of all requests together (None: `n_ctx`); where it
+    is short, requests take turns. `compute` "f32" and `kv_type` "f32" are exact and slow. `repack` "off" reads weights
+    where the file has them, "auto" does so where memory is short. `chat_template`, Jinja source or compiled, takes the
+    place of the file's. `progress` is told of every kernel that had to be compiled.
 
     Several threads may use one LLM; requests that are live at the same time share the model's steps. Raises ConfigError
-    for settings, GGUFError, UnsupportedModelError and TokenizerError for files, PullError for names that cannot work,
-    OutOfMemoryError if the model does not fit and KernelError if this machine cannot compile or run its kernels.
+    for settings, GGUFError, UnsupportedModelError and TokenizerError for files, TemplateError for `chat_template`,
+    PullError for names that cannot work, OutOfMemoryError if the model does not fit and KernelError if this machine
+    cannot compile or run its kernels.
     """
 
     def __init__(self, model: str | os.PathLike[str], *, n_ctx: int | None = None, pool_tokens: int | None = None,
                  n_threads: int | None = None, compute: Compute = "int8", kv_type: KVType = "f16",
-                 repack: Repack = "auto", max_batch_tokens: int = 512, progress: Progress | None = None) -> None:
-        for name, value, choices in (("compute", compute, ("int8", "f32")), ("kv_type", kv_type, ("f16", "f32")),
-                                     ("repack", repack, ("auto", "on", "off"))):
-            if value not in choices:
-                raise ConfigError(f"{name}={value!r}: expected one of {', '.join(choices)}")
+                 repack: Repack = "auto", max_batch_tokens: int = 512, chat_template: str | ChatTemplate | None = None,
+                 progress: Progress | None = None) -> None:
+        check_choice("compute", compute, get_args(Compute))
+        check_choice("kv_type", kv_type, get_args(KVType))
+        check_choice("repack", repack, get_args(Repack))
         n_ctx = None if n_ctx is None else whole_number("n_ctx", n_ctx, 2)
         pool_tokens = None if pool_tokens is None else whole_number("pool_tokens", pool_tokens, n_ctx or 2)
         n_threads = usable_cores() if n_threads is None else whole_number("n_threads", n_threads, 1)
@@ -69,6 +74,8 @@ class LLM:
         gguf = GGUFFile(self.path)
         self.metadata = gguf.metadata
         self.tokenizer = Tokenizer.from_metadata(gguf.metadata)
+        if chat_template is not None:
+            self.chat_template = compiled(chat_template, self.tokenizer)
         if n_ctx is None:
             n_ctx = default_n_ctx(hparams_of(gguf), KV_BYTES[kv_type])
             n_ctx = n_ctx if pool_tokens is None else min(n_ctx, pool_tokens)
@@ -80,45 +87,45 @@ class LLM:
             kv_type=kv_type, repack=repack, progress=progress)
         self.n_vocab, self.n_embd = backend.n_vocab, backend.n_embd
         self._client = EngineClient(EngineCore(backend, self.tokenizer, config))
-        self._template: ChatTemplate | None = None
 
     @property
     def has_chat_template(self) -> bool:
         """Whether the file has a chat template; without one, messages are written as ChatML."""
         return "tokenizer.chat_template" in self.metadata
 
+    @functools.cached_property
+    def chat_template(self) -> ChatTemplate:
+        """How messages are written. Raises TemplateError if the template in the file does not compile."""
+        return ChatTemplate.from_metadata(self.metadata, self.tokenizer)
+
     def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
         """Token ids of `text`. `add_special` adds BOS and the like where the model wants them; `parse_special` reads
         the spelling of control tokens, such as "<|im_end|>", as these. Raises RequestError for what is no text."""
-        if not isinstance(text, str):
-            raise RequestError(f"text={text!r:.80}: expected a text")
+        check_text("text", text)
         return self.tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
 
     def detokenize(self, ids: Tokens) -> str:
         """The text of `ids`, control tokens spelled. Raises TokenizerError for an id that the model does not have."""
         return self.tokenizer.decode(token_ids("ids", ids))
 
-    def chat_tokens(self, messages: Sequence[Message]) -> list[int]:
-        """`messages` in the model's chat template, open for the assistant's answer, as token ids."""
-        if self._template is None:
-            self._template = ChatTemplate.from_metadata(self.metadata, self.tokenizer)
-        ids = self.tokenizer.encode(self._template.render(messages), add_special=False, parse_special=True)
-        bos = self.tokenizer.bos_id
-        # templates may write BOS themselves
-        return [bos, *ids] if bos is not None and self.tokenizer.add_bos and ids[:1] != [bos] else ids
+    def chat_tokens(self, messages: Sequence[Message], **options: Unpack[ChatOptions]) -> list[int]:
+        """`messages` in the chat template, open for the assistant's answer, as token ids; `options` as for `chat`.
 
-    def logits(self, ids: Tokens, positions: Literal["all", "last"] = "last") -> Float32:
+        Control tokens that the messages spell are text, but for what the assistant said.
+        """
+        return self.chat_template.prompt(messages, self.tokenizer, **options).encode(self.tokenizer)
+
+    def logits(self, ids: Tokens, positions: Positions = "last") -> Float32:
         """What the model expects after `ids`: float32 (n_positions, n_vocab), a row for each position or the last.
 
         Where memory is short, streams give way meanwhile. Raises RequestError for `ids` that are none of the model's,
         PromptTooLongError if they do not fit the context.
         """
-        if positions not in ("all", "last"):
-            raise ConfigError(f"positions={positions!r}: expected all or last")
+        check_choice("positions", positions, get_args(Positions))
         tokens = token_ids("ids", ids)
         return self._client.logits(tokens, len(tokens) if positions == "all" else 1)
 
-    def embed(self, texts: Sequence[str], *, pooling: Literal["mean", "last"] = "mean",
+    def embed(self, texts: Sequence[str], *, pooling: Pooling = "mean",
               normalize: bool = True) -> Float32:
         """Vectors float32 (n_texts, n_embd) of `texts`: their hidden states' mean, or the last one.
 
@@ -127,14 +134,8 @@ class LLM:
         RequestError for what is not a sequence of texts or has a text without tokens, PromptTooLongError if a text
         does not fit the context.
         """
-        if pooling not in ("mean", "last"):
-            raise ConfigError(f"pooling={pooling!r}: expected mean or last")
-        if isinstance(texts, str):      # a sequence of letters
-            raise RequestError(f"texts={texts!r:.80}: expected a list of texts; give one text as [text]")
-        texts = list(texts)
-        for i, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise RequestError(f"texts[{i}]={text!r:.80}: expected a text")
+        check_choice("pooling", pooling, get_args(Pooling))
+        texts = text_list("texts", texts)
         vectors = np.empty((len(texts), self.n_embd), np.float32)
         for vector, text in zip(vectors, texts, strict=True):
             tokens = self.tokenize(text)
@@ -158,13 +159,20 @@ class LLM:
         ids = self.tokenize(prompt, parse_special=True) if isinstance(prompt, str) else token_ids("prompt", prompt)
         return self._client.submit(Request(ids, params or SamplingParams()))
 
-    def chat(self, messages: Sequence[Message], params: SamplingParams | None = None) -> Completion:
-        """The answer to `messages`, mappings with a "role" and a "content"."""
-        return self.stream_chat(messages, params).finish()
+    def chat(self, messages: Sequence[Message], params: SamplingParams | None = None,
+             **options: Unpack[ChatOptions]) -> Completion:
+        """The answer to `messages`, mappings with a "role" and a "content", a text or a list of parts.
 
-    def stream_chat(self, messages: Sequence[Message], params: SamplingParams | None = None) -> CompletionStream:
+        `options` are tools, documents, chat_template_kwargs, add_generation_prompt and continue_final_message, which
+        takes the last message as the beginning of the answer; the completion is what follows. Raises TemplateError for
+        messages or options that the template cannot write, PromptTooLongError if they leave no room for an answer.
+        """
+        return self.stream_chat(messages, params, **options).finish()
+
+    def stream_chat(self, messages: Sequence[Message], params: SamplingParams | None = None,
+                    **options: Unpack[ChatOptions]) -> CompletionStream:
         """As `chat`, but the text piece by piece."""
-        return self.stream(self.chat_tokens(messages), params)
+        return self.stream(self.chat_tokens(messages, **options), params)
 
     def close(self) -> None:
         """Free the model's memory and threads, once the step that runs has ended; streams end with an error."""
@@ -186,6 +194,15 @@ def resolve(model: str | os.PathLike[str]) -> Path:
     return resolve_model(spec)
 
 
+def compiled(template: str | ChatTemplate, tokenizer: Tokenizer) -> ChatTemplate:
+    """`template`, or what its source means. Raises TemplateError if it does not compile."""
+    if isinstance(template, ChatTemplate):
+        return template
+    if not isinstance(template, str):
+        raise ConfigError(f"chat_template={template!r:.80}: expected Jinja source or a ChatTemplate")
+    return ChatTemplate.from_source(template, tokenizer, key="chat_template")
+
+
 def open_backend(gguf: GGUFFile, model: Model, **options: Any) -> Backend:
     """The backend that runs `model` on this machine."""
     from ggpy.backends.cpu import CpuBackend
@@ -203,37 +220,3 @@ def default_n_ctx(hparams: HParams, kv_item_bytes: int) -> int:
     logger.info("the context is %s tokens (the model was trained for %s): %.0f MB of keys and values",
                 f"{n_ctx:,}", f"{hparams.n_ctx_train:,}", n_ctx * kv_bytes / 1e6)
     return n_ctx
-
-
-def whole_number(name: str, value: SupportsIndex, least: int) -> int:
-    """`value` as a plain int. Raises ConfigError if it is none, or less than `least`."""
-    number = as_int(value)
-    if number is None or number < least:
-        raise ConfigError(f"{name}={value!r:.80}: expected a whole number of at least {least}")
-    return number
-
-
-def token_ids(name: str, ids: Tokens) -> list[int]:
-    """`ids` as plain ints. Raises RequestError for what is not a sequence of whole numbers."""
-    is_text = isinstance(ids, str | bytes | bytearray)      # bytes are a sequence of numbers too
-    try:
-        items = None if is_text else list(ids)
-    except TypeError:
-        items = None
-    if items is None:
-        raise RequestError(f"{name}={ids!r:.80}: expected a sequence of token ids")
-    tokens = []
-    for i, item in enumerate(items):
-        token = as_int(item)
-        if token is None:
-            raise RequestError(f"{name}[{i}]={item!r:.80}: expected a token id, a whole number")
-        tokens.append(token)
-    return tokens
-
-
-def as_int(value: Any) -> int | None:
-    """A whole number of any type, NumPy's too, as a plain int; None for anything else, such as 2.0 or "2"."""
-    try:
-        return operator.index(value)
-    except TypeError:
-        return None

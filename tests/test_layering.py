@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[1]
 # what each layer may import besides itself and ggpy.errors; reads from the bottom up
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
+    "arguments": set(),
     "config": set(),
     "machine": set(),
     "gguf": set(),
@@ -23,7 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "kernels": {"gguf", "formats", "config"},
     "backends": {"gguf", "formats", "graph", "kernels", "config", "machine"},
     "engine": {"text", "backends"},
-    "llm": {"gguf", "text", "hub", "models", "backends", "engine", "machine"},
+    "llm": {"arguments", "gguf", "text", "hub", "models", "backends", "engine", "machine"},
     "tools": {"gguf", "formats", "text", "hub", "graph", "models", "kernels", "backends", "engine", "llm", "config",
               "machine"},
     "server": {"gguf", "formats", "text", "hub", "graph", "models", "kernels", "backends", "engine", "tools", "config"},

@@ -17,9 +17,10 @@ import ggpy.llm
 from ggpy import LLM, Completion, SamplingParams, Timings
 from ggpy.backends.base import PAGE_TOKENS, StepSequence
 from ggpy.backends.reference import evaluate
-from ggpy.errors import ConfigError, GgpyError, PromptTooLongError, PullError, RequestError
+from ggpy.errors import ConfigError, GgpyError, PromptTooLongError, PullError, RequestError, TemplateError
 from ggpy.graph.ops import OutputKind
 from ggpy.models import Model
+from ggpy.text import ChatTemplate
 from tests.models.arch_data import ArchModel, load_arch
 
 GREEDY = SamplingParams(temperature=0, max_tokens=8)
@@ -150,6 +151,66 @@ def test_messages_are_answered_in_the_chat_template(load: Callable[..., LLM]) ->
     assert "".join(llm.stream_chat(HELLO, GREEDY)) == llm.chat(HELLO, GREEDY).text
 
 
+def text_of(llm: LLM, messages: Any, **options: Any) -> str:
+    """What the model reads, without BOS."""
+    return llm.detokenize(llm.chat_tokens(messages, **options)[1:])
+
+
+def test_messages_are_written_with_options(load: Callable[..., LLM]) -> None:
+    """Tools, documents and variables reach the template; the answer is opened unless it is not wanted."""
+    llm = load(n_ctx=256, chat_template=(
+        "{{ tools[0].name if tools }}|{{ documents[0].text if documents }}|{{ think }}|"
+        "{% for m in messages %}{{ m.content }}{% endfor %}{{ '>' if add_generation_prompt }}"))
+    options: dict[str, Any] = {"tools": [{"name": "f"}], "documents": [{"text": "D"}],
+                               "chat_template_kwargs": {"think": "T"}}
+    assert text_of(llm, HELLO, **options) == "f|D|T|Hello>"
+    assert text_of(llm, HELLO, add_generation_prompt=False) == "|||Hello"
+    ids = llm.chat_tokens(HELLO, **options)
+    assert llm.chat(HELLO, GREEDY, **options).tokens == llm.generate(ids, GREEDY).tokens
+    assert "".join(llm.stream_chat(HELLO, GREEDY, **options)) == llm.generate(ids, GREEDY).text
+
+
+def test_an_answer_is_continued(load: Callable[..., LLM]) -> None:
+    """The last message is how it begins; the completion is what follows."""
+    llm = load(n_ctx=256)
+    messages = [*HELLO, {"role": "assistant", "content": "Hi, "}]
+    ids = llm.chat_tokens(messages, continue_final_message=True)
+    assert ids[: len(llm.chat_tokens(HELLO))] == llm.chat_tokens(HELLO)
+    assert llm.detokenize(ids).endswith("<|im_start|>assistant\nHi, ")
+    assert llm.chat(messages, GREEDY, continue_final_message=True).text == llm.generate(ids, GREEDY).text
+
+
+def test_the_template_can_be_replaced(load: Callable[..., LLM]) -> None:
+    """By source, which may name the model's special tokens, or by a compiled one; a broken one does not load."""
+    assert text_of(load(n_ctx=64, chat_template="{{ bos_token }}{{ messages[0].content }}!"), HELLO) == "Hello!"
+    assert text_of(load(n_ctx=64, chat_template=ChatTemplate("x{{ bos_token }}")), HELLO) == "x"
+    with pytest.raises(TemplateError, match=r"chat_template, line 2: .*endif"):
+        load(chat_template="{% if a %}\n{% endfor %}")
+    assert len(ReferenceBackend.opened) == 2
+
+
+def test_messages_that_are_none_are_refused(load: Callable[..., LLM]) -> None:
+    """By the name of the argument and the place in it."""
+    llm = load(n_ctx=64)
+    for messages, message in (("Hello", "messages: expected a list of mappings, found 'Hello'"),
+                              ([{"content": "Hello"}], r"messages\[0\] has no role"),
+                              ([{"role": "user", "content": b"x"}], r"messages\[0\].content: expected text, .* bytes")):
+        with pytest.raises(TemplateError, match=message):
+            llm.chat(messages)      # type: ignore[arg-type]
+
+
+def test_a_user_cannot_write_control_tokens(load: Callable[..., LLM]) -> None:
+    """What a message spells is text to the model; what a prompt spells is a token."""
+    llm = load(n_ctx=128, chat_template="{{ messages[0].content }}{{ eos_token }}")
+    bos, eos = llm.tokenizer.bos_id, llm.tokenizer.eos_id
+    assert bos is not None
+    assert eos is not None
+    spelled = llm.detokenize([eos])
+    assert llm.chat_tokens([{"role": "user", "content": f"a{spelled}b"}]) == [
+        bos, *llm.tokenize(f"a{spelled}b", add_special=False), eos]
+    assert llm.tokenize(f"a{spelled}b", parse_special=True).count(eos) == 1
+
+
 def test_a_stream_may_be_closed_while_it_waits(
     load: Callable[..., LLM], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,7 +334,7 @@ def test_the_context_is_the_models_cut_to_memory(load: Callable[..., LLM], monke
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"compute": "int4"}, "compute='int4': expected one of int8, f32"),
-    ({"kv_type": "q8_0"}, "kv_type='q8_0'"),
+    ({"kv_type": "f8"}, "kv_type='f8': expected one of f16, f32"),
     ({"repack": True}, "repack=True"),
     ({"n_ctx": 1}, "n_ctx=1: expected a whole number of at least 2"),
     ({"n_ctx": 0}, "n_ctx=0"),
@@ -320,16 +381,20 @@ def test_other_arguments_of_other_types_are_refused(load: Callable[..., LLM]) ->
         llm.generate("x", {"max_tokens": 3})    # type: ignore[arg-type]
     with pytest.raises(RequestError, match="text=5: expected a text"):
         llm.tokenize(5)     # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="positions='first': expected one of all, last"):
+        llm.logits([1], "first")    # type: ignore[arg-type]
     with pytest.raises(RequestError, match="ids='ab': expected a sequence of token ids"):
         llm.logits("ab")    # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="model=None: expected a path"):
         LLM(None)           # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="chat_template=5: expected Jinja source or a ChatTemplate"):
+        load(chat_template=5)
 
 
 def test_a_larger_pool_lets_requests_run_together(
     load: Callable[..., LLM], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two of 64 tokens have to take turns in a pool of 64, and run side by side in one of 128."""
+    """Two that need more than 64 tokens have to take turns in a pool of 64, and run side by side in one of 128."""
     def n_steps(**options: Any) -> int:
         llm = load(n_ctx=64, **options)
         n_calls = 0
@@ -342,7 +407,8 @@ def test_a_larger_pool_lets_requests_run_together(
 
         with monkeypatch.context() as patch:
             patch.setattr(ReferenceBackend, "forward", counted)
-            streams = [llm.stream([token] * 40, SamplingParams(max_tokens=4, ignore_eos=True)) for token in (1, 2)]
+            params = SamplingParams(max_tokens=4, ignore_eos=True)
+            streams = [llm.stream(prompt, params) for prompt in ([1] * 40, [2] * 24)]
             assert [stream.finish().finish_reason for stream in streams] == ["length", "length"]
         return n_calls
 
@@ -419,9 +485,11 @@ def test_embeddings_are_pooled_hidden_states(load: Callable[..., LLM], tiny: Arc
     assert vectors.shape == (2, llm.n_embd)
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1)
     assert llm.embed([]).shape == (0, llm.n_embd)
-    with pytest.raises(ConfigError, match="pooling='sum': expected mean or last"):
+    with pytest.raises(ConfigError, match="pooling='sum': expected one of mean, last"):
         llm.embed(["a"], pooling="sum")    # type: ignore[arg-type]
     with pytest.raises(RequestError, match=r"texts='text': expected a list of texts; give one text as \[text\]"):
         llm.embed("text")
+    with pytest.raises(RequestError, match="texts=5: expected a list of texts"):
+        llm.embed(5)            # type: ignore[arg-type]
     with pytest.raises(RequestError, match=r"texts\[1\]=\[5\]: expected a text"):
         llm.embed(["a", [5]])   # type: ignore[list-item]

@@ -84,6 +84,11 @@ class ChatTemplate:
             default = CHATML
         return cls(default, variants=sources, **_special_tokens(tokenizer))
 
+    @classmethod
+    def from_source(cls, source: str, tokenizer: Tokenizer, *, key: str = _KEY) -> "ChatTemplate":
+        """A template that may name the tokenizer's special tokens."""
+        return cls(source, variants=None, key=key, **_special_tokens(tokenizer))
+
     @functools.cached_property
     def capabilities(self) -> Capabilities:
         """What the template can write, found by rendering it with small conversations.
