@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from ggpy.errors import GgpyError
 from ggpy.text import ChatPrompt, ChatTemplate, StreamDecoder
+from ggpy.tools.chat_answer import Answer
 
 if TYPE_CHECKING:
     from ggpy.engine.config import SamplingParams
-    from ggpy.llm import LLM, Completion, CompletionStream
+    from ggpy.llm import LLM, Completion
 
 Message = dict[str, str]
 
@@ -40,32 +41,42 @@ class Conversation:
         self.variables = variables
         self.system = system
         self.messages: list[Message] = []       # from the user and from the model, in turn
-        self.last: Completion | None = None
+        self.last: Completion | None = None     # with a token at least
         self.n_used = 0                         # tokens of the context that the conversation takes
         self._reads: list[Read] = []            # each turn's, the oldest first
         self._question = ""
         self._prompt = Read(ChatPrompt(""), [])
-        self._stream: CompletionStream | None = None
+        self._answer: Answer | None = None
         self._stopped = False
 
-    def ask(self, question: str) -> CompletionStream:
-        """Start the answer; `end` must follow.
+    def ask(self, question: str) -> Answer:
+        """Start the answer; `end` must follow. Raises TemplateError; the conversation is then what it was.
 
-        Raises PromptTooLongError or TemplateError; the conversation is then what it was.
+        Reading the answer raises PromptTooLongError if there is no room for one.
         """
         self._stopped = False
         self._question = question
-        self._prompt = self.encode([*self.messages, {"role": "user", "content": question}])
-        self._stream = self.llm.stream(self._prompt.tokens, self.params)
+        prompt = self._prompt = self.encode([*self.messages, {"role": "user", "content": question}])
+        self._answer = Answer(lambda: self.llm.stream(prompt.tokens, self.params), len(prompt.tokens))
         if self._stopped:
-            self._stream.close()
-        return self._stream
+            self._answer.stop()
+        return self._answer
 
     def stop(self) -> None:
         """End the answer that is under way, or that `ask` is about to start; a signal handler may call this."""
         self._stopped = True
-        if self._stream is not None:
-            self._stream.close()
+        if self._answer is not None:
+            self._answer.stop()
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether `stop` ended the last answer."""
+        return self._stopped
+
+    def join(self) -> None:
+        """Wait until the model has ended the step it was in when the last answer was stopped."""
+        if self._answer is not None:
+            self._answer.join()
 
     @property
     def prompt_tokens(self) -> list[int]:
@@ -74,10 +85,11 @@ class Conversation:
 
     def end(self) -> Completion:
         """Stop the answer if it has not ended, and remember what was said; a question without any answer is dropped."""
-        assert self._stream is not None
-        self._stream.close()
-        completion = self.last = self._stream.completion
-        self._stream = None
+        assert self._answer is not None
+        self._answer.stop()
+        completion = self._answer.completion
+        if completion.tokens:
+            self.last = completion
         if completion.text or completion.finish_reason in ("stop", "length"):
             self.messages += [{"role": "user", "content": self._question},
                               {"role": "assistant", "content": completion.text}]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
 import json
 import sys
@@ -52,19 +51,23 @@ class Session:
     def answer(self, question: str) -> Completion:
         """Print the answer to a question. Raises PromptTooLongError and other GgpyErrors.
 
-        In a conversation Ctrl-C ends the answer; otherwise it is a KeyboardInterrupt, as usual.
+        Ctrl-C ends the answer, without waiting for the step that the model is in; outside of a conversation it is a
+        KeyboardInterrupt then, as usual.
         """
-        with ctrl_c_calls(self.chat.stop) if self._is_conversation else contextlib.nullcontext(), hidden_keys():
-            stream = self.chat.ask(question)
+        with ctrl_c_calls(self.chat.stop), hidden_keys():
+            answer = self.chat.ask(question)
             if self.args.verbose_prompt:
                 self._show_tokens(self.chat.prompt_tokens)
             try:
                 if self.args.json:
-                    stream.finish()
+                    "".join(answer)
                 else:
-                    self._print(question, stream if self.args.stream else [stream.finish().text])
+                    self._print(question, answer if self.args.stream else ["".join(answer)])
             finally:
                 completion = self.chat.end()
+            if self.chat.was_stopped and not self._is_conversation:
+                self.chat.join()
+                raise KeyboardInterrupt
         self.totals.add(completion)
         if self.args.json:
             print(json.dumps(as_json(completion), ensure_ascii=False), flush=True)
@@ -81,17 +84,21 @@ class Session:
             self.say(f"{self.model_name}: {self.llm.n_ctx:,} tokens of context.\n"
                      "/help lists commands, Ctrl-C stops an answer, Ctrl-D or /bye leaves.")
         message = first
-        while True:
-            try:
-                if message is None:
-                    message = source.read()
-                if message and self._respond(message) and self.args.single_turn:
+        try:
+            while True:
+                try:
+                    if message is None:
+                        message = source.read()
+                    if message and self._respond(message) and self.args.single_turn:
+                        return
+                except KeyboardInterrupt:
+                    self.say("Ctrl-D or /bye leaves" if self._has_status_line else "\nCtrl-D or /bye leaves")
+                except (EOFError, chat_commands.Leave):
                     return
-            except KeyboardInterrupt:
-                self.say("Ctrl-D or /bye leaves" if self._has_status_line else "\nCtrl-D or /bye leaves")
-            except (EOFError, chat_commands.Leave):
-                return
-            message = None
+                message = None
+        finally:
+            with ctrl_c_calls(lambda: None):        # the model must not go while a step is at work on it
+                self.chat.join()
 
     def status(self) -> str:
         """How full the context is, and how the last answer went."""

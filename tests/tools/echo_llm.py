@@ -69,6 +69,7 @@ class EchoStream:
         for piece in self.pieces:
             if piece == "^C ":
                 signal.raise_signal(signal.SIGINT)
+                self.closed.wait(60)
             elif piece == "wait ":
                 while not self.closed.wait(60):
                     pass

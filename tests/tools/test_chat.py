@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from ggpy import LLM, SamplingParams
+from ggpy import LLM, Completion, SamplingParams, Timings
 from ggpy.errors import ConfigError, GgpyError
 from ggpy.text import ChatTemplate
 from ggpy.text.chat import CHATML
 from ggpy.tools import chat_commands, chat_file, chat_input, chat_screen
 from ggpy.tools.chat import Conversation
-from tests.tools.echo_llm import IM_END, EchoLLM
+from tests.tools.echo_llm import IM_END, EchoLLM, EchoStream
 
 
 def conversation(template: str = CHATML, **options: Any) -> tuple[EchoLLM, Conversation]:
@@ -22,7 +22,7 @@ def conversation(template: str = CHATML, **options: Any) -> tuple[EchoLLM, Conve
 
 
 def say(chat: Conversation, text: str) -> None:
-    chat.ask(text).finish()
+    "".join(chat.ask(text))
     chat.end()
 
 
@@ -60,14 +60,13 @@ def test_what_the_user_types_cannot_end_the_turn() -> None:
     assert llm.prompts[1][: len(llm.prompts[0])] == llm.prompts[0]
 
 
-def test_an_answer_that_was_cut_inside_a_character_is_encoded_again() -> None:
-    """Its tokens say more than its text."""
+def test_an_answer_that_is_shorter_than_its_tokens_is_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stop string cut it, within a token; the history has what the user saw."""
     llm, chat = conversation()
-    stream: Any = chat.ask("é x")
-    stream.finish()
-    stream.said = "\ufffd"
-    completion = chat.end()
-    assert completion.text == "\ufffd"
+    said = Completion("a", [llm.tokenizer.merged], "stop", 1, 0, Timings(1, 1, 0.5, 0.0))
+    monkeypatch.setattr(EchoStream, "completion", said)
+    say(chat, "")
+    assert chat.messages[-1]["content"] == "a"
     assert chat.encode(chat.messages).tokens == llm.tokenizer.encode(
         ChatTemplate(CHATML).render(chat.messages), parse_special=True)
 
@@ -90,8 +89,9 @@ def test_undo_and_clear_count_the_context_again() -> None:
 def test_an_answer_that_is_stopped_before_its_first_word_leaves_no_trace() -> None:
     """A stop before the answer has even begun ends it, too."""
     _, chat = conversation()
-    chat.ask("wait")
+    answer = chat.ask("wait")
     chat.stop()
+    assert list(answer) == []
     assert chat.end().finish_reason == "cancelled"
     assert chat.messages == []
 
@@ -103,7 +103,7 @@ def test_a_long_conversation_reads_only_what_is_new(model_path: Callable[[str], 
             llm.metadata, llm.tokenizer))
         turns = []
         for word in ("red", "green", "blue", "grey", "black", "white"):
-            chat.ask(f"Tell me about the colour {word}.").finish()
+            "".join(chat.ask(f"Tell me about the colour {word}."))
             turns.append(chat.end())
     computed = [turn.n_prompt - turn.n_cached for turn in turns]
     assert turns[-1].n_prompt > 200
