@@ -300,7 +300,7 @@ def test_the_examples_of_the_documentation_run(
     """On the tiny model, whatever they call theirs; `prompts` and the like are what the text says they are."""
     monkeypatch.setattr(ggpy.llm, "resolve", lambda name: tiny.path)
     monkeypatch.setattr(ggpy.llm, "DEFAULT_N_CTX", 128)     # where the endless answer of a random model ends
-    exec(example, {"LLM": LLM, "llm": load(n_ctx=64), "prompts": ["one", "two"], "params": GREEDY})
+    exec(example, {"LLM": LLM, "llm": load(n_ctx=512), "prompts": ["one", "two"], "params": GREEDY})
 
 
 def test_closing_frees_the_backend_and_ends_all_use(load: Callable[..., LLM]) -> None:
