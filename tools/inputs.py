@@ -13,6 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ggpy.errors import PullError
+from ggpy.hub import names
+
 PATIENCE_S = 1.0        # so long a pipe may be silent before a person is told what is waited for
 
 
@@ -62,6 +65,24 @@ def chat_template_file(file: str) -> str:
     source = file_lines(file)
     ChatTemplate(source, key="the template")
     return source
+
+
+def affix_template(prefix: str, suffix: str, *, starts_with_bos: bool) -> str:
+    """A chat template that puts two texts around each message of the user, and nothing else anywhere."""
+    bos = "bos_token + " if starts_with_bos else ""
+    question = f"{{{{ {bos}{json.dumps(prefix)} + message.content + {json.dumps(suffix)} }}}}"
+    return ("{% for message in messages %}{% if message.role == 'user' %}" + question
+            + "{% else %}{{ message.content }}{% endif %}{% endfor %}")
+
+
+def hub_model(text: str) -> str:
+    """A model of Hugging Face, with or without hf: in front, as a MODEL; an error for argparse if it is none."""
+    name = names.hub_name(text)
+    try:
+        names.parse(name)
+    except PullError as error:
+        raise argparse.ArgumentTypeError("expected user/repo or user/repo:QUANT") from error
+    return name
 
 
 def read_pipe() -> str:

@@ -11,7 +11,7 @@ IMPLIED: dict[str, Any] = {
     "--jinja": 0, "-e --escape": 0, "-mli --multiline-input": 0, "--no-display-prompt": 0, "--no-warmup": 0,
     "--perf": 0, "--no-perf": 0, "--mmap": 0, "-fa --flash-attn": "?", "--log-disable": 0, "--log-prefix": 0,
     "--no-log-prefix": 0, "--log-timestamps": 0, "--no-log-timestamps": 0, "--log-colors": "?",
-    "--no-context-shift": 0, "--prefill-assistant": 0, "--in-prefix-bos": 0,
+    "--no-context-shift": 0, "--prefill-assistant": 0,
 }
 # what a user could miss, so it is said that nothing happens
 WITHOUT_EFFECT: dict[str, Any] = {

@@ -6,6 +6,7 @@ import argparse
 
 from ggpy.hub import huggingface, names, resolve
 from ggpy.hub.catalogue import CATALOGUE
+from ggpy.tools.inputs import hub_model
 from ggpy.tools.terminal import pull_progress
 
 
@@ -13,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     known = ", ".join(entry.name for entry in CATALOGUE)
     parser.add_argument("models", nargs="*", metavar="NAME",
                         help=f"one or more of: {known}; or hf:user/repo[:QUANT] for a model of Hugging Face")
-    parser.add_argument("-hf", "-hfr", "--hf-repo", dest="hub_models", action="append", type=names.hub_name,
+    parser.add_argument("-hf", "-hfr", "--hf-repo", dest="hub_models", action="append", type=hub_model,
                         default=[], metavar="user/repo[:QUANT]", help="a model of Hugging Face (QUANT: "
                         f"{names.DEFAULT_QUANT} if it is there, else the first file); may be repeated")
     parser.add_argument("--offline", action="store_true", help="fetch nothing: only say where the models lie")

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ The first word is the MODEL, the others are the PROMPT. With -m or -hf, all
 words are the PROMPT. Where there is no word at all, LLAMA_ARG_MODEL or
 LLAMA_ARG_HF_REPO may name the model. What is piped in is put behind the
 prompt. Without a prompt and a pipe, a conversation begins."""
+AFFIXES = ("in_prefix", "in_suffix", "in_prefix_bos")
 EXAMPLES = """\
 examples:
   ggpy run smollm2                               chat; Ctrl-D leaves
@@ -54,7 +55,7 @@ def add_arguments(parser: Parser) -> None:
 
 def _add_source_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("-m", "--model", dest="model_flag", metavar="MODEL", help="the same as the word MODEL")
-    group.add_argument("-hf", "-hfr", "--hf-repo", dest="hub_model", type=names.hub_name,
+    group.add_argument("-hf", "-hfr", "--hf-repo", dest="hub_model", type=inputs.hub_model,
                        metavar="user/repo[:QUANT]", help="the same as hf:user/repo[:QUANT] for MODEL")
     group.add_argument("-hff", "--hf-file", metavar="FILE", help="with -hf: this file of the repository")
     group.add_argument("-hft", "--hf-token", metavar="TOKEN", help="opens gated models of Hugging Face, "
@@ -63,14 +64,15 @@ def _add_source_flags(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_prompt_flags(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("-p", "--prompt", metavar="TEXT", help="the prompt; \\n and the like are escapes")
+    group.add_argument("-p", "--prompt", metavar="TEXT", help="the prompt; in this and other TEXT, \\n and the like "
+                       "are escapes")
     group.add_argument("-f", "--file", type=inputs.file_lines, metavar="FILE", help="a file with the prompt")
     group.add_argument("-bf", "--binary-file", type=inputs.file_text, metavar="FILE",
                        help="the same, but a newline at its end counts")
     group.add_argument("-sys", "--system-prompt", metavar="TEXT", help="instructions in front of a conversation")
     group.add_argument("-sysf", "--system-prompt-file", type=inputs.file_lines, metavar="FILE",
                        help="a file with them")
-    group.add_argument("--no-escape", dest="escape", action="store_false", help="take -p and -sys literally")
+    group.add_argument("--no-escape", dest="escape", action="store_false", help="take these texts literally")
     group.add_argument("-cnv", "--conversation", dest="conversation", action="store_true", default=None,
                        help="go on after PROMPT; each line of a pipe is a message of its own")
     group.add_argument("-i", "--interactive", "-if", "--interactive-first", dest="conversation", action="store_true",
@@ -85,6 +87,9 @@ def _add_template_flags(group: argparse._ArgumentGroup) -> None:
                        help="in place of the model's: chatml, llama3, gemma, ... (a wrong name lists them), or Jinja")
     group.add_argument("--chat-template-file", dest="chat_template", type=inputs.chat_template_file, metavar="FILE",
                        help="a file with a chat template")
+    group.add_argument("--in-prefix", metavar="TEXT", help="without a template: what stands in front of each message")
+    group.add_argument("--in-suffix", metavar="TEXT", help="without a template: what stands behind each message")
+    group.add_argument("--in-prefix-bos", action="store_true", help="the token that begins a text, in front of that")
     group.add_argument("--chat-template-kwargs", type=inputs.json_object, metavar="JSON",
                        help="variables for the chat template, such as '{\"enable_thinking\": false}'")
 
@@ -108,14 +113,16 @@ def main(args: argparse.Namespace) -> int:
     from ggpy.tools.loading import load
 
     spec, words = read_model(args)
+    source = read_template(args)
     system = read_system_prompt(args)
     options = model_options(args)
     prompt = read_prompt(args, words)
+    args.stop = args.stop and [_unescaped(args, text) for text in args.stop]
     if args.hf_token is not None:
         os.environ["HF_TOKEN"] = args.hf_token
     with _stdout_to(args.output), load(spec, offline=args.offline, **options) as llm:
         name = Path(spec).stem if Path(spec).suffix == ".gguf" else spec
-        session = Session(llm, args, name, choose_template(llm, args), system)
+        session = Session(llm, args, name, choose_template(llm, args, source, system), system)
         if prompt is None or (args.conversation and not args.single_turn):
             session.converse(prompt)
         else:
@@ -140,28 +147,47 @@ def read_model(args: argparse.Namespace) -> tuple[str, list[str]]:
     spec = words.pop(0) if words else environment.model() or ""
     if not spec:
         args.fail("there is no MODEL; `ggpy list` shows those that have a name")
-    if " " in spec and not _is_model(spec):
+    if " " in spec and not os.path.isfile(os.path.expanduser(spec)):
         args.fail(f"{shown(spec)} is the first word, so it should be the MODEL; `ggpy list` shows those that "
                   "have a name, and -p gives the prompt where LLAMA_ARG_MODEL names the model")
     return spec, words
 
 
 def _is_model(word: str) -> bool:
-    """Whether a word can only mean a model: it has the form of one, or there is one of that name."""
-    is_file = word.lower().endswith(".gguf") or Path(word).is_file()
-    return is_file or names.is_hub_name(word) or catalogue.find(word) is not None
+    """Whether a word looks like a model: by its form, or because there is one of that name."""
+    has_form = word.lower().endswith(".gguf") or names.is_hub_name(word)
+    return " " not in word and (has_form or catalogue.find(word) is not None)
 
 
 def read_system_prompt(args: argparse.Namespace) -> str:
-    """The text in front of a conversation. Ends the process with 2 where there are two, or none can be used."""
-    given = [args.flags[dest] for dest in ("system_prompt", "system_prompt_file") if dest in args.flags]
+    """The text in front of a conversation. Ends the process with 2 where there are two, or it has no place."""
+    given = _given(args, ("system_prompt", "system_prompt_file"))
     if len(given) > 1:
         args.fail(f"there are two system prompts, {' and '.join(given)}; give one")
-    given += [args.flags[dest] for dest in ("chat_template", "chat_template_kwargs") if dest in args.flags]
-    if given and args.raw:
-        args.fail(f"{given[0]} is for chat templates, and {args.flags['raw']} goes without; put all text into the "
+    if given and args.raw and not _given(args, AFFIXES):
+        args.fail(f"{given[0]} needs a chat template, and {args.flags['raw']} goes without; put all text into the "
                   "prompt")
     return _unescaped(args, args.system_prompt) or args.system_prompt_file or ""
+
+
+def read_template(args: argparse.Namespace) -> str | None:
+    """The Jinja source of how messages are written; None: as the model has it, or not at all.
+
+    Ends the process with 2 where it is said in two ways.
+    """
+    ways = [*_given(args, ("raw",)), *_given(args, ("chat_template",))]
+    affixes = _given(args, AFFIXES)
+    if len(ways) > 1 or (affixes and "chat_template" in args.flags):
+        args.fail(f"{' and '.join([*ways, *affixes][:2])} exclude each other")
+    if affixes:
+        prefix, suffix = (_unescaped(args, text) or "" for text in (args.in_prefix, args.in_suffix))
+        return inputs.affix_template(prefix, suffix, starts_with_bos=args.in_prefix_bos)
+    return None if args.raw else args.chat_template
+
+
+def _given(args: argparse.Namespace, dests: Iterable[str]) -> list[str]:
+    """The flags among `dests` that are on the command line, as they are spelled there."""
+    return [args.flags[dest] for dest in dests if dest in args.flags]
 
 
 def read_prompt(args: argparse.Namespace, words: Sequence[str]) -> str | None:
@@ -194,18 +220,17 @@ def _stdout_to(file: str | None) -> Iterator[None]:
         yield
 
 
-def choose_template(llm: LLM, args: argparse.Namespace) -> ChatTemplate | None:
-    """How messages are written; None: prompts are continued as they stand.
+def choose_template(llm: LLM, args: argparse.Namespace, source: str | None, system: str) -> ChatTemplate | None:
+    """How messages are written: as `source` has it, else as the model; None: prompts are continued as they stand.
 
     Raises TemplateError, and ConfigError for a system prompt that could not be written.
     """
     from ggpy.text import ChatTemplate
 
-    source = args.chat_template
-    if args.raw:
+    if source is None and args.raw:
         return None
     if source is None and not llm.has_chat_template and not args.conversation:
-        if args.system_prompt or args.system_prompt_file:
+        if system:
             raise ConfigError("this model has no chat template, so there is no place for a system prompt; choose one "
                               "with --chat-template, chatml for example")
         return None

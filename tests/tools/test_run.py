@@ -78,6 +78,8 @@ def test_a_prompt_is_answered_once(run: Run, capsys: pytest.CaptureFixture[str])
     (["m", "-fa", "off and on"], "", "off and on"),
     (["-m", "m", "--", "smollm"], "", "smollm"),
     (["-m", "m", "-p", "smollm2"], "", "smollm2"),
+    (["-m", "m", "long " * 500 + "word"], "", "long " * 500 + "word"),
+    (["-m", "m", __file__], "", __file__),
     (["-n", "3", "m", "-s", "1", "between flags", "-t", "2"], "", "between flags"),
     (["-m", "m", "the model as a flag"], "", "the model as a flag"),
     (["m", "-p", r"a\nb\\n"], "", "a\nb\\n"),
@@ -118,14 +120,15 @@ def test_raw_prompts_go_without_a_template(run: Run, argv: list[str], template: 
     (["-hf", "a/b", "dir/x.gguf", "hi"], "there are two models, dir/x.gguf and hf:a/b; give one, and a prompt that "
      "looks like one as -p"),
     (["-m", "a", "-hf", "a/b", "hi"], "-m a and -hf hf:a/b are two models; give one"),
+    (["-hf", "user", "hi"], "-hf user: expected user/repo or user/repo:QUANT"),
     (["m", "-hff", "f.gguf", "hi"], "-hff needs -hf, the repository that the file is in"),
     (["m", "a", "-p", "b"], "there are two prompts, PROMPT and -p; give one"),
     (["m"], "there is no prompt: PROMPT is missing and stdin is empty"),
     (["m", "a", "-sys", "S", "-sysf", __file__], "there are two system prompts, -sys and -sysf; give one"),
-    (["m", "a", "--raw", "-sys", "S"], "-sys is for chat templates, and --raw goes without; put all text into the "
+    (["m", "a", "--raw", "-sys", "S"], "-sys needs a chat template, and --raw goes without; put all text into the "
      "prompt"),
-    (["m", "a", "-no-cnv", "--chat-template", "chatml"], "--chat-template is for chat templates, and -no-cnv goes "
-     "without; put all text into the prompt"),
+    (["m", "a", "-no-cnv", "--chat-template", "chatml"], "-no-cnv and --chat-template exclude each other"),
+    (["m", "a", "--in-suffix", "x", "--chat-template", "chatml"], "--chat-template and --in-suffix exclude each other"),
     (["m", "a", "--temp", "hot"], "--temp hot: expected a number"),
     (["m", "a", "-c", "1"], "-c 1: expected a whole number of at least 2, or 0"),
     (["m", "a", "-c", "64", "--pool-tokens", "32"], "--pool-tokens 32: expected at least 64, as -c has it"),
@@ -204,7 +207,8 @@ def test_a_terminal_gets_no_control_characters(
     ([], {"general.sampling.temp": 0.25, "general.sampling.penalty_last_n": -1},
      SamplingParams(temperature=0.25, repeat_last_n=None)),
     (["--temp", "0.5"], {"general.sampling.temp": 0.25}, SamplingParams(temperature=0.5)),
-    (["-r", "A", "-r", "B", "--ignore-eos"], {}, SamplingParams(stop=("A", "B"), ignore_eos=True)),
+    (["-r", r"A\n", "-r", "B", "--ignore-eos"], {}, SamplingParams(stop=("A\n", "B"), ignore_eos=True)),
+    (["-r", r"A\n", "--no-escape"], {}, SamplingParams(stop=(r"A\n",))),
 ])
 def test_sampling_flags(run: Run, argv: list[str], metadata: dict[str, Any], expected: SamplingParams) -> None:
     """Flags, then the model's own wishes, then llama.cpp's defaults; its -1 is translated."""
@@ -319,6 +323,13 @@ def test_other_chat_templates(run: Run, tmp_path: Path, capsys: pytest.CaptureFi
     with pytest.raises(SystemExit):
         run("m", "x", "--chat-template", "nonsense")
     assert "--chat-template nonsense: expected one of chatml" in capsys.readouterr().err
+
+
+def test_texts_around_each_message(run: Run) -> None:
+    """In place of a template, with escapes; what was said before is repeated as it was."""
+    flags = ("--raw", "--in-prefix", "Q: ", "--in-suffix", r"\n'A': ")
+    assert run("m", "1 + 1", *flags).asked == ["Q: 1 + 1\n'A': "]
+    assert run("m", "-sys", "S. ", "--in-prefix", "|", lines=["one", "two"]).asked == ["S. |one", "S. |oneS. |one |two"]
 
 
 def test_variables_of_the_chat_template(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
