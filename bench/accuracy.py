@@ -25,7 +25,7 @@ from tests.golden.measure import N_CTX, measure_all
 def divergence(model: Path, name: str, n_threads: int | None) -> dict[str, dict[str, float]]:
     """Per prompt: mean KL to float32 of ours and of llama.cpp, and the largest of ours at one position."""
     golden = load_golden(name)
-    with LLM(model, n_ctx=N_CTX, n_threads=n_threads, compute="f32", kv_type="f32") as llm:
+    with LLM(model, n_ctx=N_CTX, n_threads=n_threads, compute="f32", cache_type_k="f32", cache_type_v="f32") as llm:
         float32 = measure_all(golden, llm)
     with LLM(model, n_ctx=N_CTX, n_threads=n_threads) as llm:
         default = measure_all(golden, llm)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggpy.arguments import check_choice, check_text, text_list, token_ids, whole_number
-from ggpy.backends.base import KV_BYTES, PAGE_TOKENS, Backend, Compute, KVType, Repack
+from ggpy.backends.base import PAGE_TOKENS, Backend, Compute, KVType, Repack, kv_bytes
 from ggpy.engine.client import CompletionStream, EngineClient
 from ggpy.engine.completion import Completion, Timings
 from ggpy.engine.config import EngineConfig, SamplingParams
@@ -49,9 +49,10 @@ class LLM:
     `model` is a path to a GGUF file or a name, such as "smollm2" or "hf:user/repo:QUANT", pulled if it is absent.
     `n_ctx` is how many tokens a prompt and its answer may have together (None: the model's, at most 4096 and no more
     than memory allows). `pool_tokens` is how many there is room for, of all requests together (None: `n_ctx`); where it
-    is short, requests take turns. `compute` "f32" and `kv_type` "f32" are exact and slow. `repack` "off" reads weights
-    where the file has them, "auto" does so where memory is short. `chat_template`, Jinja source or compiled, takes the
-    place of the file's. `progress` is told of every kernel that had to be compiled.
+    is short, requests take turns. `compute` "f32" is exact and slow; `cache_type_k` and `cache_type_v`, the types in
+    which keys and values are kept, may be "f32" as well, or "q8_0", which takes half of what "f16" does. `repack` "off"
+    reads weights where the file has them, "auto" does so where memory is short. `chat_template`, Jinja source or
+    compiled, takes the place of the file's. `progress` is told of every kernel that had to be compiled.
 
     Several threads may use one LLM; requests that are live at the same time share the model's steps. Raises ConfigError
     for settings, GGUFError, UnsupportedModelError and TokenizerError for files, TemplateError for `chat_template`,
@@ -60,11 +61,12 @@ class LLM:
     """
 
     def __init__(self, model: str | os.PathLike[str], *, n_ctx: int | None = None, pool_tokens: int | None = None,
-                 n_threads: int | None = None, compute: Compute = "int8", kv_type: KVType = "f16",
-                 repack: Repack = "auto", max_batch_tokens: int = 512, chat_template: str | ChatTemplate | None = None,
-                 progress: Progress | None = None) -> None:
+                 n_threads: int | None = None, compute: Compute = "int8", cache_type_k: KVType = "f16",
+                 cache_type_v: KVType = "f16", repack: Repack = "auto", max_batch_tokens: int = 512,
+                 chat_template: str | ChatTemplate | None = None, progress: Progress | None = None) -> None:
         check_choice("compute", compute, get_args(Compute))
-        check_choice("kv_type", kv_type, get_args(KVType))
+        check_choice("cache_type_k", cache_type_k, get_args(KVType))
+        check_choice("cache_type_v", cache_type_v, get_args(KVType))
         check_choice("repack", repack, get_args(Repack))
         n_ctx = None if n_ctx is None else whole_number("n_ctx", n_ctx, 2)
         pool_tokens = None if pool_tokens is None else whole_number("pool_tokens", pool_tokens, n_ctx or 2)
@@ -77,14 +79,14 @@ class LLM:
         if chat_template is not None:
             self.chat_template = compiled(chat_template, self.tokenizer)
         if n_ctx is None:
-            n_ctx = default_n_ctx(hparams_of(gguf), KV_BYTES[kv_type])
+            n_ctx = default_n_ctx(hparams_of(gguf), cache_type_k, cache_type_v)
             n_ctx = n_ctx if pool_tokens is None else min(n_ctx, pool_tokens)
         self.n_ctx = n_ctx
         config = EngineConfig(n_ctx=n_ctx, max_batch_tokens=max_batch_tokens, max_running=MAX_RUNNING)
         backend = open_backend(
             gguf, build_model(gguf, n_ctx), n_threads=n_threads, n_pages=pages_for(pool_tokens or n_ctx),
             max_tokens=max_batch_tokens, max_outputs=min(max_batch_tokens, MAX_RUNNING), compute=compute,
-            kv_type=kv_type, repack=repack, progress=progress)
+            cache_type_k=cache_type_k, cache_type_v=cache_type_v, repack=repack, progress=progress)
         self.n_vocab, self.n_embd = backend.n_vocab, backend.n_embd
         self._client = EngineClient(EngineCore(backend, self.tokenizer, config))
 
@@ -210,13 +212,13 @@ def open_backend(gguf: GGUFFile, model: Model, **options: Any) -> Backend:
     return CpuBackend(gguf, model.graph, **options)
 
 
-def default_n_ctx(hparams: HParams, kv_item_bytes: int) -> int:
+def default_n_ctx(hparams: HParams, cache_type_k: KVType, cache_type_v: KVType) -> int:
     """The model's context, cut to DEFAULT_N_CTX tokens and to half of the available memory."""
-    kv_bytes = hparams.kv_width * kv_item_bytes
+    token_bytes = kv_bytes(hparams.k_width, cache_type_k) + kv_bytes(hparams.v_width, cache_type_v)
     n_ctx = min(hparams.n_ctx_train, DEFAULT_N_CTX)
     available = available_memory_bytes()
     if available is not None:
-        n_ctx = min(n_ctx, max(PAGE_TOKENS, available // 2 // max(1, kv_bytes)))
+        n_ctx = min(n_ctx, max(PAGE_TOKENS, available // 2 // max(1, token_bytes)))
     logger.info("the context is %s tokens (the model was trained for %s): %.0f MB of keys and values",
-                f"{n_ctx:,}", f"{hparams.n_ctx_train:,}", n_ctx * kv_bytes / 1e6)
+                f"{n_ctx:,}", f"{hparams.n_ctx_train:,}", n_ctx * token_bytes / 1e6)
     return n_ctx

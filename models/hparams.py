@@ -156,9 +156,14 @@ class HParams:
                 f"({self.arch}.expert_count)")
 
     @property
-    def kv_width(self) -> int:
-        """How many numbers a position keeps as keys and values, all layers together."""
-        return sum(self.n_head_kv) * (self.head_dim_k + self.head_dim_v)
+    def k_width(self) -> int:
+        """How many numbers a position keeps as keys, all layers together."""
+        return sum(self.n_head_kv) * self.head_dim_k
+
+    @property
+    def v_width(self) -> int:
+        """How many numbers a position keeps as values, all layers together."""
+        return sum(self.n_head_kv) * self.head_dim_v
 
 
 def read_hparams(keys: Keys, *, pairing: RopePairing, norm: NormKind = "rms", needs_experts: bool = False,

@@ -334,7 +334,8 @@ def test_the_context_is_the_models_cut_to_memory(load: Callable[..., LLM], monke
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"compute": "int4"}, "compute='int4': expected one of int8, f32"),
-    ({"kv_type": "f8"}, "kv_type='f8': expected one of f16, f32"),
+    ({"cache_type_k": "f8"}, "cache_type_k='f8': expected one of f16, q8_0, f32"),
+    ({"cache_type_v": 8}, "cache_type_v=8"),
     ({"repack": True}, "repack=True"),
     ({"n_ctx": 1}, "n_ctx=1: expected a whole number of at least 2"),
     ({"n_ctx": 0}, "n_ctx=0"),

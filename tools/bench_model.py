@@ -44,7 +44,8 @@ class MeasuredModel:
             self.backend = CpuBackend(
                 gguf, build_model(gguf, n_ctx).graph, n_threads=settings.n_threads, n_pages=pages * n_sequences,
                 max_tokens=max(settings.step_tokens, n_sequences), max_outputs=n_sequences, compute=settings.compute,
-                kv_type=settings.kv_type, repack=settings.repack, progress=progress.update)
+                cache_type_k=settings.kv_type, cache_type_v=settings.kv_type, repack=settings.repack,
+                progress=progress.update)
         self.step_tokens = settings.step_tokens
         rng = np.random.default_rng(0)
         self._tokens: NDArray[np.int32] = rng.integers(

@@ -7,8 +7,9 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
+from ggpy.backends.base import Compute, KVType, Repack
 from ggpy.engine.config import SamplingParams, sampler_name, samplers_of_letters
 from ggpy.errors import ConfigError, GGUFError
 from ggpy.gguf import Metadata
@@ -213,13 +214,14 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
                        help="tokens of one step; the smaller of this and -ub counts (default: 2048)")
     group.add_argument("-ub", "--ubatch-size", type=whole_number(1), default=512, metavar="N",
                        help="see -b (default: 512)")
-    group.add_argument("--repack", nargs="?", const="on", choices=("auto", "on", "off"), default="auto",
+    group.add_argument("--repack", nargs="?", const="on", choices=get_args(Repack), default="auto",
                        help="off: read weights where the file has them, which saves memory (default: auto)")
     group.add_argument("-nr", "--no-repack", dest="repack", action="store_const", const="off", help="--repack off")
-    group.add_argument("--compute", choices=("int8", "f32"), default="int8",
+    group.add_argument("--compute", choices=get_args(Compute), default="int8",
                        help="arithmetic of the products; f32 is exact and slow (default: int8)")
-    group.add_argument("-ctk", "--cache-type-k", "-ctv", "--cache-type-v", dest="kv_type", choices=("f16", "f32"),
-                       default="f16", help="type of keys and values in memory (default: f16)")
+    for letter, what in (("k", "keys"), ("v", "values")):
+        group.add_argument(f"-ct{letter}", f"--cache-type-{letter}", choices=get_args(KVType), default="f16",
+                           help=f"type of {what} in memory; q8_0 takes half of what f16 does (default: f16)")
     parser.set_defaults(fail=parser.error)
 
 
@@ -231,5 +233,5 @@ def model_options(args: argparse.Namespace) -> dict[str, Any]:
         "n_ctx": args.ctx_size or None, "pool_tokens": args.pool_tokens or None,
         "n_threads": None if args.threads < 0 else args.threads,
         "max_batch_tokens": min(args.batch_size, args.ubatch_size), "repack": args.repack, "compute": args.compute,
-        "kv_type": args.kv_type,
+        "cache_type_k": args.cache_type_k, "cache_type_v": args.cache_type_v,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ggpy.backends.base import KV_BYTES, PAGE_TOKENS
+from ggpy.backends.base import PAGE_TOKENS, kv_bytes
 from ggpy.backends.cpu.weights import packed_bytes, stays_in_file
 from ggpy.engine.config import EngineConfig
 from ggpy.engine.kv import pages_for
@@ -97,4 +97,4 @@ def _mapped_bytes(matrices: Iterable[TensorInfo]) -> int:
 
 
 def _kv_bytes_per_token(op: Attention) -> int:
-    return op.n_head_kv * (op.head_dim_k + op.head_dim_v) * KV_BYTES["f16"]
+    return kv_bytes(op.n_head_kv * (op.head_dim_k + op.head_dim_v), "f16")

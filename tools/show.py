@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from ggpy.backends.base import KV_BYTES
+from ggpy.backends.base import kv_bytes
 from ggpy.errors import GGUFError, PullError, TemplateError, printable
 from ggpy.gguf import GGUFFile, Metadata, StringArray
 from ggpy.hub import huggingface, names
@@ -138,7 +138,7 @@ def kv_bytes_per_token(file: GGUFFile) -> int | None:
         head_dim = n_embd // n_head if n_head else 0
         k_dim = metadata.get_int(f"{architecture}.attention.key_length", head_dim)
         v_dim = metadata.get_int(f"{architecture}.attention.value_length", head_dim)
-        total += n_head_kv * (k_dim + v_dim) * KV_BYTES["f16"]
+        total += kv_bytes(n_head_kv * (k_dim + v_dim), "f16")
     return total
 
 

@@ -9,14 +9,14 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ggpy.kernels.cpu.kv_pages import KVType, kv_bytes
 from ggpy.kernels.cpu.step import PAGE_TOKENS  # positions whose keys and values one page holds
 
-__all__ = ["KV_BYTES", "PAGE_TOKENS", "Backend", "Compute", "KVType", "Repack", "StepSequence"]
+__all__ = ["PAGE_TOKENS", "Backend", "CacheTypes", "Compute", "KVType", "Repack", "StepSequence", "kv_bytes"]
 
 Compute = Literal["int8", "f32"]            # arithmetic of the products
-KVType = Literal["f16", "f32"]              # of keys and values in pages
+CacheTypes = tuple[KVType, KVType]          # of keys, of values
 Repack = Literal["auto", "on", "off"]       # whether weights are copied into the order that kernels like best
-KV_BYTES: dict[KVType, int] = {"f16": 2, "f32": 4}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
+from ggpy.backends.base import CacheTypes, KVType
 from ggpy.errors import RequestError
-from ggpy.formats import dequantize
+from ggpy.formats import dequantize, quantize
 from ggpy.gguf import TensorInfo
+from ggpy.gguf.types import TensorType
 from ggpy.graph import ops
 from ggpy.graph.ops import ActivationKind, Graph, Op, OutputKind, RopeTable
 
@@ -24,14 +26,15 @@ Int64 = NDArray[np.int64]
 MIN_ROUTE_SUM = 2.0**-14        # smallest divisor of expert weights, as llama.cpp bounds it
 
 
-def evaluate(graph: Graph, tokens: Sequence[int] | NDArray[np.integer[Any]], *, kv_dtype: DTypeLike = np.float32,
+def evaluate(graph: Graph, tokens: Sequence[int] | NDArray[np.integer[Any]], *,
+             cache_types: CacheTypes = ("f32", "f32"),
              outputs: Sequence[int] | None = None) -> dict[OutputKind, Float32]:
     """The outputs of `graph` for `tokens` (n,), which start at position 0: rows (n_outputs, width) per output kind.
 
-    Keys and values are rounded to `kv_dtype` before attention reads them. `outputs` are the positions whose output is
-    wanted; None: all. Raises RequestError for a token that the embedding has no row for.
+    Keys and values are rounded to `cache_types` before attention reads them. `outputs` are the positions whose output
+    is wanted; None: all. Raises RequestError for a token that the embedding has no row for.
     """
-    step = Step(tokens=np.asarray(tokens, np.int64), kv_dtype=np.dtype(kv_dtype),
+    step = Step(tokens=np.asarray(tokens, np.int64), cache_types=cache_types,
                 outputs=np.arange(len(tokens)) if outputs is None else np.asarray(outputs, np.int64))
     values: dict[Op, Float32] = {}
     for op in graph.nodes:
@@ -44,7 +47,7 @@ class Step:
     """What the rows are: tokens (n,) at positions 0..n-1, output rows, and the experts (n, n_used) of each route."""
 
     tokens: Int64
-    kv_dtype: np.dtype[Any]
+    cache_types: CacheTypes
     outputs: Int64
     experts: dict[Op, Int64] = field(default_factory=dict)
 
@@ -117,11 +120,18 @@ def rope(op: ops.Rope, step: Step, x: Float32) -> Float32:
     return heads.reshape(x.shape)
 
 
+def kept(x: Float32, kind: KVType) -> Float32:
+    """Keys or values (n, n_head_kv, head_dim) as the pages give them back."""
+    if kind == "q8_0":
+        return dequantize(quantize(x, TensorType.Q8_0), TensorType.Q8_0)
+    return x.astype(np.float16).astype(np.float32) if kind == "f16" else x
+
+
 def attention(op: ops.Attention, step: Step, q: Float32, k: Float32, v: Float32) -> Float32:
     n, group = len(q), op.n_head // op.n_head_kv
     queries = q.reshape(n, op.n_head_kv, group, op.head_dim_k)
-    keys = k.astype(step.kv_dtype).astype(np.float32).reshape(n, op.n_head_kv, op.head_dim_k)
-    values = v.astype(step.kv_dtype).astype(np.float32).reshape(n, op.n_head_kv, op.head_dim_v)
+    keys, values = (kept(x.reshape(n, op.n_head_kv, -1), kind)
+                    for x, kind in zip((k, v), step.cache_types, strict=True))
 
     scores = np.einsum("ihgd,jhd->hgij", queries, keys).astype(np.float64) * op.scale
     if op.softcap is not None:

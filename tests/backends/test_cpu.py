@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ggpy.backends.base import PAGE_TOKENS, StepSequence
+from ggpy.backends.base import PAGE_TOKENS, CacheTypes, StepSequence
 from ggpy.backends.cpu import CpuBackend
 from ggpy.backends.reference import evaluate
-from ggpy.errors import OutOfMemoryError
+from ggpy.errors import ConfigError, OutOfMemoryError
 from ggpy.gguf import GGUFFile
 from ggpy.models import build_model
-from tests.models.arch_data import ArchModel, arch_names
+from tests.models.arch_data import ArchModel, arch_names, load_wide_heads
 
 Load = Callable[[str], ArchModel]
 Float32 = NDArray[np.float32]
@@ -54,7 +54,7 @@ def in_chunks(backend: CpuBackend, tokens: NDArray[np.int32], sizes: list[int], 
 def test_truth_path_gives_llama_cpp_logits_at_every_position(name: str, arch_model: Load) -> None:
     """Float32 weights, activations and cache are within the model's tolerance everywhere."""
     model = arch_model(name)
-    with cpu(model, compute="f32", kv_type="f32") as backend:
+    with cpu(model, compute="f32", cache_type_k="f32", cache_type_v="f32") as backend:
         logits = in_chunks(backend, model.tokens, [128], pages(0, 1, 2))
     assert np.abs(logits - model.logits).max() <= model.tolerance
 
@@ -99,6 +99,39 @@ def test_bits_do_not_depend_on_other_sequences(name: str, arch_model: Load) -> N
     assert np.array_equal(together[1 + len(short):], alone_long[:40])
 
 
+@pytest.fixture(scope="module")
+def wide_heads(tmp_path_factory: pytest.TempPathFactory) -> ArchModel:
+    """A model whose heads are whole blocks of q8_0."""
+    return load_wide_heads(tmp_path_factory.mktemp("wide"))
+
+
+@pytest.mark.parametrize("types", [("q8_0", "q8_0"), ("q8_0", "f16"), ("f16", "q8_0")])
+def test_a_q8_0_cache_rounds_as_the_reference_does(types: CacheTypes, wide_heads: ArchModel) -> None:
+    """In float32 arithmetic, keys and values of q8_0 give the logits of the plain formulas."""
+    graph = build_model(GGUFFile(wide_heads.path)).graph
+    exact, expected = (evaluate(graph, wide_heads.tokens, cache_types=t)["logits"] for t in (("f32", "f32"), types))
+    with cpu(wide_heads, compute="f32", cache_type_k=types[0], cache_type_v=types[1]) as backend:
+        logits = in_chunks(backend, wide_heads.tokens, [128], pages(0, 1, 2))
+    # a key at the border of two integers may go the other way where its float32 differs in the last bit
+    assert np.abs(logits - expected).mean() < 0.1 * np.abs(expected - exact).mean()
+
+
+def test_bits_over_a_q8_0_cache_do_not_depend_on_company(wide_heads: ArchModel) -> None:
+    """Chunks, threads and pages leave the logits alone."""
+    with cpu(wide_heads, cache_type_k="q8_0", cache_type_v="q8_0") as backend:
+        whole = in_chunks(backend, wide_heads.tokens, [128], pages(0, 1, 2))
+        assert np.array_equal(in_chunks(backend, wide_heads.tokens, [1], pages(7, 3, 5)), whole)
+    with cpu(wide_heads, cache_type_k="q8_0", cache_type_v="q8_0", n_threads=3) as backend:
+        assert np.array_equal(in_chunks(backend, wide_heads.tokens, [31, 1, 33, 2], pages(9, 8, 7)), whole)
+
+
+def test_heads_that_are_no_whole_blocks_have_no_q8_0_cache(arch_model: Load) -> None:
+    """The error names the type, the layer, its heads' size and what would do."""
+    message = "cache_type_v='q8_0': layer 0 of this model has heads of 16 dimensions, and q8_0 needs a multiple of 32"
+    with pytest.raises(ConfigError, match=message), cpu(arch_model("llama"), cache_type_v="q8_0"):
+        pass
+
+
 @pytest.mark.parametrize("name", QUANTISED)
 def test_bits_do_not_depend_on_the_layout(name: str, arch_model: Load) -> None:
     """Weights read where the file has them give the logits of packed ones."""
@@ -141,7 +174,7 @@ def test_only_the_last_rows_are_output(arch_model: Load) -> None:
 def test_greedy_continuation_is_llama_cpps(arch_model: Load) -> None:
     """24 tokens read, then one at a time: the same tokens as llama.cpp wherever its choice was clear."""
     model = arch_model("llama")
-    with cpu(model, compute="f32", kv_type="f32") as backend:
+    with cpu(model, compute="f32", cache_type_k="f32", cache_type_v="f32") as backend:
         table = pages(2, 1, 0)
         logits = backend.forward([StepSequence(model.tokens[:24], 0, table, 1)])
         for i, (expected, margin) in enumerate(zip(model.greedy, model.margins, strict=True)):
@@ -165,7 +198,7 @@ def test_hidden_states_are_those_of_the_reference(name: str, arch_model: Load) -
     """The tape up to the hidden states gives what the logits would be made of, and logits still work after it."""
     model = arch_model(name)
     reference = evaluate(build_model(GGUFFile(model.path), model.n_ctx).graph, model.tokens)
-    with cpu(model, compute="f32", kv_type="f32") as backend:
+    with cpu(model, compute="f32", cache_type_k="f32", cache_type_v="f32") as backend:
         hidden = backend.hidden([StepSequence(model.tokens, 0, pages(0, 1, 2), len(model.tokens))]).copy()
         logits = in_chunks(backend, model.tokens, [128], pages(0, 1, 2))
     assert np.abs(hidden - reference["hidden"]).max() <= model.tolerance

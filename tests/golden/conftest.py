@@ -45,5 +45,5 @@ def default(golden: Golden, llm: LLM) -> Mapping[str, Measured]:
 @pytest.fixture(scope="session")
 def float32(golden: Golden, gguf_path: Path) -> Mapping[str, Measured]:
     """The truth path on every prompt: float32 weights, activations, keys and values."""
-    with LLM(gguf_path, n_ctx=N_CTX, compute="f32", kv_type="f32") as llm:
+    with LLM(gguf_path, n_ctx=N_CTX, compute="f32", cache_type_k="f32", cache_type_v="f32") as llm:
         return measure_all(golden, llm)

@@ -43,5 +43,5 @@ def test_a_float16_cache_stays_close_to_float32(name: str, golden: Golden, float
 
 @pytest.fixture(scope="module")
 def float32_with_f16_cache(gguf_path: Path) -> Iterator[LLM]:
-    with LLM(gguf_path, n_ctx=N_CTX, compute="f32", kv_type="f16") as llm:
+    with LLM(gguf_path, n_ctx=N_CTX, compute="f32") as llm:
         yield llm

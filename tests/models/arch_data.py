@@ -3,10 +3,11 @@
 `tests/data/arch/README.md` describes the data.
 """
 
+import copy
 import hashlib
 import json
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,24 @@ def load_arch(name: str, folder: Path) -> ArchModel:
         return ArchModel(name, path, spec["n_ctx"], data["tokens"], data["logits"], data["greedy"], data["margins"])
 
 
+def load_wide_heads(folder: Path) -> ArchModel:
+    """The model llama_headdim with heads of 64 dimensions in place of 16; nobody has run it, so it has no logits."""
+    spec = copy.deepcopy(_specs()["models"]["llama_headdim"])
+    del spec["sha256"]
+    for key in ("attention.key_length", "attention.value_length", "rope.dimension_count"):
+        assert spec["metadata"][f"llama.{key}"] == 16
+        spec["metadata"][f"llama.{key}"] = 64
+    for tensor, shape, *_ in spec["tensors"]:
+        if "attn_norm" not in tensor and ".attn_" in tensor:
+            axis = 1 if "attn_output" in tensor else 0
+            shape[axis] *= 4
+    model = load_arch("llama_headdim", folder)
+    path = folder / "wide_heads.gguf"
+    if not path.exists():
+        _write(path, "wide_heads", spec)
+    return replace(model, name="wide_heads", path=path, logits=np.empty((0, 0), np.float32))
+
+
 def _tensors(name: str, spec: dict[str, Any]) -> dict[str, NDArray[np.float32]]:
     """Weights in float32: given values, or mean + scale * normal numbers of a generator seeded by the model's name."""
     rng = np.random.Generator(np.random.PCG64(zlib.crc32(name.encode())))
@@ -80,7 +99,8 @@ def _tensors(name: str, spec: dict[str, Any]) -> dict[str, NDArray[np.float32]]:
             values = mean + scale * rng.standard_normal(shape)
         tensors[tensor] = values.astype(np.float32)
     digest = hashlib.sha256(b"".join(values.tobytes() for values in tensors.values())).hexdigest()
-    assert digest == spec["sha256"], f"{name}: not the weights that llama.cpp ran; did NumPy's random numbers change?"
+    assert digest == spec.get("sha256", digest), (
+        f"{name}: not the weights that llama.cpp ran; did NumPy's random numbers change?")
     return tensors
 
 

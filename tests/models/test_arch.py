@@ -34,7 +34,7 @@ def test_a_float16_cache_changes_little(arch_model: Load) -> None:
     """Keys and values rounded to float16 move logits, by less than 0.05."""
     model = arch_model("llama")
     graph = build_model(GGUFFile(model.path)).graph
-    logits = evaluate(graph, model.tokens, kv_dtype=np.float16)["logits"]
+    logits = evaluate(graph, model.tokens, cache_types=("f16", "f16"))["logits"]
     assert 1e-4 < np.abs(logits - model.logits).max() <= 0.05
 
 

@@ -61,4 +61,5 @@ def test_keys_and_values_take_what_the_sizes_say(name: str, arch_model: Load) ->
     """The attention layers of the graph together, though no graph is built to tell it."""
     gguf = GGUFFile(arch_model(name).path)
     attentions = [op for op in build_model(gguf).graph.nodes if isinstance(op, Attention)]
-    assert hparams_of(gguf).kv_width == sum(op.n_head_kv * (op.head_dim_k + op.head_dim_v) for op in attentions)
+    assert hparams_of(gguf).k_width == sum(op.n_head_kv * op.head_dim_k for op in attentions)
+    assert hparams_of(gguf).v_width == sum(op.n_head_kv * op.head_dim_v for op in attentions)

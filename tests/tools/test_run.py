@@ -218,11 +218,13 @@ def test_sampling_flags(run: Run, argv: list[str], metadata: dict[str, Any], exp
 def test_model_flags(run: Run) -> None:
     """llama.cpp's 0 and -1 are translated to None; the smaller batch size counts."""
     default = {"offline": False, "n_ctx": None, "pool_tokens": None, "n_threads": None, "max_batch_tokens": 512,
-               "repack": "auto", "compute": "int8", "kv_type": "f16"}
+               "repack": "auto", "compute": "int8", "cache_type_k": "f16", "cache_type_v": "f16"}
     assert run("m", "x").options == default
-    options = run("m", "x", "-c", "99", "--pool-tokens", "128", "-t", "3", "-b", "64", "-nr", "-ctk", "f32").options
+    options = run("m", "x", "-c", "99", "--pool-tokens", "128", "-t", "3", "-b", "64", "-nr",
+                  "-ctk", "f32", "-ctv", "q8_0").options
     assert options == default | {
-        "n_ctx": 99, "pool_tokens": 128, "n_threads": 3, "max_batch_tokens": 64, "repack": "off", "kv_type": "f32"}
+        "n_ctx": 99, "pool_tokens": 128, "n_threads": 3, "max_batch_tokens": 64, "repack": "off",
+        "cache_type_k": "f32", "cache_type_v": "q8_0"}
 
 
 def test_every_sampling_parameter_has_a_flag() -> None:
@@ -380,7 +382,7 @@ def test_variables_are_defaults(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(("name", "value", "message"), [
     ("THREADS", "many", "LLAMA_ARG_THREADS=many: expected a whole number of at least 1, or -1"),
     ("TOP_P", "3", "LLAMA_ARG_TOP_P=3: expected a number from 0 to 1"),
-    ("CACHE_TYPE_K", "q3", "LLAMA_ARG_CACHE_TYPE_K=q3: expected one of f16, f32"),
+    ("CACHE_TYPE_K", "q3", "LLAMA_ARG_CACHE_TYPE_K=q3: expected one of f16, q8_0, f32"),
 ])
 def test_variables_that_cannot_work_are_wrong_usage(
     run: Run, name: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

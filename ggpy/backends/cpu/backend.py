@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ggpy.backends.base import KV_BYTES, PAGE_TOKENS, Compute, KVType, Repack, StepSequence
+from ggpy.backends.base import PAGE_TOKENS, CacheTypes, Compute, KVType, Repack, StepSequence, kv_bytes
 from ggpy.backends.cpu.encode import Encoder, Entry, LayerPool
 from ggpy.backends.cpu.memory import Arena, aligned
 from ggpy.backends.cpu.step import RopeMemory, StepMemory
@@ -22,6 +22,7 @@ from ggpy.graph.plan import Plan
 from ggpy.kernels.cpu import library
 from ggpy.kernels.cpu.arguments import ROUTE_SCRATCH_BYTES, SUMS_BYTES
 from ggpy.kernels.cpu.attention_memory import attention_partials_bytes, attention_scratch_bytes
+from ggpy.kernels.cpu.kv_pages import QUANT_BLOCK
 from ggpy.kernels.cpu.packing import packing_of
 from ggpy.kernels.cpu.team import TAPE_WORDS, Team
 from ggpy.machine import available_memory_bytes
@@ -37,23 +38,25 @@ class CpuBackend:
 
     `compute` "int8" multiplies quantised weights with int8 activations; "f32" turns every weight into float32 (the
     truth path: slow, large, exact). `repack` "off" reads quantised weights where the file has them instead of packing
-    a copy, "auto" does so if the copy would not fit the available memory; the bits are the same. `progress` is told
-    of each kernel compiled. Raises ConfigError for values that cannot work and KernelError if a kernel cannot be
-    compiled.
+    a copy, "auto" does so if the copy would not fit the available memory; the bits are the same. Keys are kept as
+    `cache_type_k`, values as `cache_type_v`; "q8_0" needs heads of whole blocks of 32. `progress` is told of each
+    kernel compiled. Raises ConfigError for values that cannot work and KernelError if a kernel cannot be compiled.
     """
 
     def __init__(self, gguf: GGUFFile, graph: Graph, *, n_threads: int, n_pages: int, max_tokens: int = 512,
-                 max_outputs: int | None = None, compute: Compute = "int8", kv_type: KVType = "f16",
-                 repack: Repack = "auto", progress: library.Progress | None = None) -> None:
+                 max_outputs: int | None = None, compute: Compute = "int8",
+                 cache_type_k: KVType = "f16", cache_type_v: KVType = "f16", repack: Repack = "auto",
+                 progress: library.Progress | None = None) -> None:
         if n_threads < 1 or n_pages < 1 or max_tokens < 1:
             raise ConfigError(f"n_threads={n_threads}, n_pages={n_pages}, max_tokens={max_tokens}: each must be at "
                               "least 1")
         self.n_pages, self.max_tokens = n_pages, max_tokens
-        self._kv_type = kv_type
+        self._cache_types: CacheTypes = (cache_type_k, cache_type_v)
         self.max_outputs = max_tokens if max_outputs is None else max_outputs
         float32 = compute == "f32"
         self.plan = lower(graph, wants_int8=lambda tensor: packing_of(tensor.type, float32=float32).int8,
                           max_tokens=max_tokens, max_outputs=self.max_outputs)
+        _check_cache_types(self.plan, self._cache_types)
         self.n_vocab = self.plan.outputs["logits"].row_bytes // 4
         self.weights = WeightStore(gguf, _matrices(self.plan), float32=float32,
                                    mapped=_stays_mapped(repack, _matrices(self.plan), float32))
@@ -65,7 +68,7 @@ class CpuBackend:
         self._embeds = [(op, self._arena.floats(self.plan.offsets[buffer], max_tokens, op.width))
                         for op, buffer in self.plan.embeds]
         self._rope = {table: RopeMemory(table, max_tokens) for table in self.plan.rope_tables}
-        self._kv, pools = _kv_pools(self.plan, n_pages, KV_BYTES[kv_type])
+        self._kv, pools = _kv_pools(self.plan, n_pages, self._cache_types)
         stride = self._scratch_stride()
         self._scratch = Arena(stride * n_threads, "work memory of the threads")
         self._partials = Arena(max((attention_partials_bytes(op, n_threads, n_pages * PAGE_TOKENS)
@@ -74,7 +77,8 @@ class CpuBackend:
             "tokens": max_tokens, "outputs": self.max_outputs, "slots": max_tokens * self.plan.n_used}
         self.entries = Encoder(
             plan=self.plan, arena=self._arena.address, capacity=capacity, weights=self.weights, pools=pools,
-            rope=self._rope, kv_type=kv_type, partials=self._partials.address, n_threads=n_threads).encode()
+            rope=self._rope, cache_types=self._cache_types, partials=self._partials.address,
+            n_threads=n_threads).encode()
         self._step = StepMemory(max_tokens, self.max_outputs, self.plan.n_used, self._scratch.address, stride)
         addresses = library.addresses(self.kernel_names(), progress)
         self.team = Team(n_threads, addresses)
@@ -117,7 +121,7 @@ class CpuBackend:
 
     def work(self, sequences: Sequence[StepSequence]) -> list[Work]:
         """What each entry of the tape has to read and compute in a step of `sequences`."""
-        return work_of(self.entries, self.weights, sequences, n_used=self.plan.n_used, kv_type=self._kv_type)
+        return work_of(self.entries, self.weights, sequences, n_used=self.plan.n_used, cache_types=self._cache_types)
 
     def trace(self, sequences: Sequence[StepSequence]) -> StepTrace:
         """Runs a step as `forward` does and tells when each thread was at each entry of the tape."""
@@ -164,13 +168,22 @@ def _stays_mapped(repack: Repack, matrices: list[TensorInfo], float32: bool) -> 
     return True
 
 
-def _kv_pools(plan: Plan, n_pages: int, item_bytes: int) -> tuple[Arena, dict[int, LayerPool]]:
+def _check_cache_types(plan: Plan, types: CacheTypes) -> None:
+    """Raises ConfigError if the model's heads cannot be kept so."""
+    for op in plan.attentions:
+        for letter, kind, dim in zip("kv", types, (op.head_dim_k, op.head_dim_v), strict=True):
+            if kind == "q8_0" and dim % QUANT_BLOCK:
+                raise ConfigError(f"cache_type_{letter}='q8_0': layer {op.layer} of this model has heads of {dim} "
+                                  f"dimensions, and q8_0 needs a multiple of {QUANT_BLOCK}; use 'f16'")
+
+
+def _kv_pools(plan: Plan, n_pages: int, types: CacheTypes) -> tuple[Arena, dict[int, LayerPool]]:
     """One arena with the pages of every layer: all K pages of a layer, then all its V pages."""
     offsets: dict[int, tuple[int, int]] = {}
     size = 0
     for op in plan.attentions:
-        k_bytes, v_bytes = (aligned(n_pages * PAGE_TOKENS * op.n_head_kv * dim * item_bytes)
-                            for dim in (op.head_dim_k, op.head_dim_v))
+        k_bytes, v_bytes = (aligned(n_pages * PAGE_TOKENS * kv_bytes(op.n_head_kv * dim, kind))
+                            for dim, kind in zip((op.head_dim_k, op.head_dim_v), types, strict=True))
         offsets[op.layer] = (size, size + k_bytes)
         size += k_bytes + v_bytes
     arena = Arena(size, "keys and values")

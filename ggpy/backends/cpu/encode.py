@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ggpy.backends.base import CacheTypes
 from ggpy.backends.cpu.step import RopeMemory
 from ggpy.backends.cpu.weights import WeightStore
 from ggpy.graph.ops import (
@@ -72,7 +73,7 @@ class Encoder:
     weights: WeightStore
     pools: Mapping[int, LayerPool]
     rope: Mapping[RopeTable, RopeMemory]
-    kv_type: str
+    cache_types: CacheTypes
     partials: int
     n_threads: int
 
@@ -172,8 +173,9 @@ class Encoder:
             "head_dim_k": op.head_dim_k, "head_dim_v": op.head_dim_v, "scale": float(op.scale),
             "window": op.window or 0, "softcap": float(op.softcap or 0.0), "sinks": self.weights.vector(op.sinks),
             "partials": self.partials, "out": self.address(task.out), **self.int8(task.int8_out)}
-        return [(f"kv_store.store_{self.kv_type}_{self.kv_type}", arguments.KV_STORE, store),
-                (f"attention.attend_{self.kv_type}_{self.kv_type}", arguments.ATTENTION, attend),
+        types = "_".join(self.cache_types)
+        return [(f"kv_store.store_{types}", arguments.KV_STORE, store),
+                (f"attention.attend_{types}", arguments.ATTENTION, attend),
                 ("attention.combine", arguments.ATTENTION, attend)]
 
     @_task.register

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ggpy.backends.base import KV_BYTES, KVType, StepSequence
+from ggpy.backends.base import CacheTypes, StepSequence, kv_bytes
 from ggpy.backends.cpu.encode import Entry
 from ggpy.backends.cpu.weights import PlacedWeight, WeightStore
 from ggpy.graph.ops import Attention, ExpertLinear, Linear, RowKind
@@ -40,16 +40,16 @@ def seconds_per_cycle(first: StepTrace, last: StepTrace) -> float:
 
 
 def work_of(entries: Sequence[Entry], weights: WeightStore, sequences: Sequence[StepSequence], *,
-            n_used: int, kv_type: KVType) -> list[Work]:
+            n_used: int, cache_types: CacheTypes) -> list[Work]:
     """What each of `entries` has to do in a step of `sequences`; a token uses `n_used` experts."""
     n_tokens = sum(len(sequence.tokens) for sequence in sequences)
     rows: dict[RowKind, int] = {"tokens": n_tokens, "slots": n_tokens * n_used,
                                 "outputs": sum(sequence.n_outputs for sequence in sequences)}
-    return [_work(entry, weights, sequences, rows, kv_type) for entry in entries]
+    return [_work(entry, weights, sequences, rows, cache_types) for entry in entries]
 
 
 def _work(entry: Entry, weights: WeightStore, sequences: Sequence[StepSequence], rows: dict[RowKind, int],
-          kv_type: KVType) -> Work:
+          cache_types: CacheTypes) -> Work:
     op = entry.op
     if isinstance(op, Linear):
         return _product(weights.matrix(op.weight), rows[op.rows], 1)
@@ -57,7 +57,7 @@ def _work(entry: Entry, weights: WeightStore, sequences: Sequence[StepSequence],
         # rows may choose the same experts: then fewer are read
         return _product(weights.matrix(op.weight), rows["slots"], min(op.weight.shape[0], rows["slots"]))
     if isinstance(op, Attention) and entry.kernel.startswith("attention.attend"):
-        return _attention(op, sequences, kv_type)
+        return _attention(op, sequences, cache_types)
     return Work()
 
 
@@ -68,7 +68,7 @@ def _product(weight: PlacedWeight, n_rows: int, n_matrices: int) -> Work:
     return Work(weight_bytes=n_matrices * size, operations=2 * n_rows * weight.n_in * weight.n_out)
 
 
-def _attention(op: Attention, sequences: Sequence[StepSequence], kv_type: KVType) -> Work:
+def _attention(op: Attention, sequences: Sequence[StepSequence], cache_types: CacheTypes) -> Work:
     n_read = n_pairs = 0
     for sequence in sequences:
         n = len(sequence.tokens)
@@ -77,6 +77,6 @@ def _attention(op: Attention, sequences: Sequence[StepSequence], kv_type: KVType
             visible = np.minimum(visible, op.window)
         n_read += min(sequence.first_position + n, int(visible[0]) + n - 1)
         n_pairs += int(visible.sum())
-    width = op.head_dim_k + op.head_dim_v
-    return Work(kv_bytes=int(n_read * op.n_head_kv * width * KV_BYTES[kv_type]),
-                operations=2 * n_pairs * op.n_head * width)
+    per_token = sum(kv_bytes(op.n_head_kv * dim, kind)
+                    for dim, kind in zip((op.head_dim_k, op.head_dim_v), cache_types, strict=True))
+    return Work(kv_bytes=n_read * per_token, operations=2 * n_pairs * op.n_head * (op.head_dim_k + op.head_dim_v))

@@ -24,3 +24,8 @@ KV_TYPES: tuple[KVType, ...] = get_args(KVType)
 QUANT_BLOCK = 32                # values that share a scale in q8_0
 DIM_BYTES: dict[KVType, int] = {"f16": 2 * PAGE_TOKENS, "q8_0": PAGE_TOKENS + 2, "f32": 4 * PAGE_TOKENS}
 """Bytes of one dimension of a kv head in a page, which are those of 32 values of one token: both are 32 values."""
+
+
+def kv_bytes(n_values: int, kind: KVType) -> int:
+    """Bytes that `n_values` keys or values of a token take, whole blocks of them in q8_0."""
+    return n_values * DIM_BYTES[kind] // PAGE_TOKENS
