@@ -115,35 +115,35 @@ class ChatTemplate:
         take in one form it gets in the other: texts and parts, the arguments of a call as JSON text or as object.
         Raises TemplateError for what is no conversation and, with line and reason, if the template fails.
         """
-        return self._render(messages, None, **options)
+        return self._render(messages, None, **options).text
 
     def prompt(
         self, messages: Sequence[Mapping[str, Any]], tokenizer: Tokenizer, **options: Unpack[ChatOptions]
     ) -> ChatPrompt:
         """As `render`, with the control tokens of the template told from those that messages only spell."""
-        mask = ControlMask(tokenizer)
-        return mask.reveal(self._render(messages, mask, **options))
+        return self._render(messages, tokenizer, **options)
 
     def _render(
-        self, messages: Sequence[Mapping[str, Any]], mask: ControlMask | None, *, add_generation_prompt: bool = True,
+        self, messages: Sequence[Mapping[str, Any]], tokenizer: Tokenizer | None, *, add_generation_prompt: bool = True,
         continue_final_message: bool | str = False, tools: Sequence[Mapping[str, Any]] | None = None,
         documents: Sequence[Mapping[str, Any]] | None = None, chat_template_kwargs: Mapping[str, Any] | None = None,
-    ) -> str:
+    ) -> ChatPrompt:
         variant = self.variants.get("tool_use" if tools else "rag" if documents else "", self)
         plain = plain_messages(messages)
         adapt(plain, variant.capabilities)
         given = {"tools": plain_mappings(tools, "tools"), "documents": plain_mappings(documents, "documents")}
-        if mask is not None:
-            plain = [mask.hide_message(message) for message in plain]
-            given = mask.hide(given)
+        variables = plain_variables(chat_template_kwargs)
+        mask = None
+        if tokenizer is not None:
+            mask = ControlMask(tokenizer, variant.source, self._special_tokens, plain, given, variables)
+            plain, given = [mask.hide_message(message) for message in plain], mask.hide(given)
         field = "content" if continue_final_message is True else continue_final_message or None
-        text = mark_continuation(plain, field) if field else None
-        arguments = {
-            **given, "add_generation_prompt": add_generation_prompt and not continue_final_message,
-            **plain_variables(chat_template_kwargs),
-        }
-        rendered = variant._run_or_hint(plain, arguments)
-        return rendered if text is None else cut_continuation(rendered, text)
+        start = mark_continuation(plain, field) if field else None
+        is_opened = add_generation_prompt and not continue_final_message
+        text = variant._run_or_hint(plain, {**given, "add_generation_prompt": is_opened, **variables})
+        if start is not None:
+            text = cut_continuation(text, start)
+        return ChatPrompt(text) if mask is None else mask.reveal(text)
 
     def _run_or_hint(self, messages: list[PlainMessage], arguments: Mapping[str, Any]) -> str:
         try:

@@ -1,22 +1,27 @@
 """A conversation as the model reads it: what a template wrote, apart from what messages say.
 
 Control tokens that messages spell, such as "<|im_end|>", must be text to the model, or a user could end the turn and
-speak as someone else. Templates look into what they write ("</think>", the first letters, blanks at the ends), so that
-nothing can be put around a text. Instead each spelling is hidden from the template behind a placeholder, a word of
-digits that is the same for the same spelling and that nobody can foresee.
+speak as someone else. Templates look into what they write ("</think>", blanks at the ends), so that nothing can be put
+around a text. Instead each spelling is hidden from the template behind one character that occurs nowhere else, which
+it can neither cut in half nor change in case, and which Python prints as it is.
 """
 
+import functools
+import json
 import re
-import secrets
 from bisect import bisect_right
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from ggpy.errors import TemplateError
 from ggpy.text.chat_messages import REASONING_FIELDS, PlainMessage
 from ggpy.text.partition import Span
 from ggpy.text.tokenizer import Tokenizer
+
+_STAND_INS = range(0x3400, 0x4DC0)      # rare Chinese characters: printable, without case
+_STAND_IN_IN_JSON = r"\\u[34][0-9a-f]{3}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +58,11 @@ class ChatPrompt:
 class ControlMask:
     """Hides the control tokens that messages spell from a template, and finds them in what the template wrote."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, *others: Any) -> None:
+        """`others` is all that the template gets or says itself."""
         self._tokenizer = tokenizer
-        self._mark = str(secrets.randbelow(10**16)).zfill(16)
-        self._hidden: dict[str, int] = {}       # spelling -> number of its placeholder
+        self._others = others
+        self._stand_ins: dict[str, str] = {}        # by what they hide
 
     def hide(self, value: Any, only: Container[int] | None = None) -> Any:
         """A copy of plain data whose texts spell no control token, or none of the ids `only`."""
@@ -79,18 +85,19 @@ class ControlMask:
 
     def reveal(self, text: str) -> ChatPrompt:
         """`text`, which a template wrote, with the spellings again."""
-        spellings = list(self._hidden)
-        pieces: list[str] = []
+        if not self._stand_ins:
+            return ChatPrompt(text)
+        hidden = {stand_in: spelling for spelling, stand_in in self._stand_ins.items()}
+        pieces = re.split(f"([{''.join(hidden)}]|{_STAND_IN_IN_JSON})", text)
+        hidden |= {_in_ascii_json(stand_in): _in_ascii_json(spelling) for stand_in, spelling in hidden.items()}
         literals: list[Span] = []
-        length = end = 0
-        for match in re.finditer(rf"_{self._mark}_([0-9]+)_", text):
-            before, spelling = text[end : match.start()], spellings[int(match[1])]
-            pieces += before, spelling
-            start = length + len(before)
-            length = start + len(spelling)
-            literals.append((start, length))
-            end = match.end()
-        return ChatPrompt("".join([*pieces, text[end:]]), tuple(literals))
+        end = 0
+        for i, piece in enumerate(pieces):
+            pieces[i] = hidden.get(piece, piece)
+            start, end = end, end + len(pieces[i])
+            if piece in hidden:
+                literals.append((start, end))
+        return ChatPrompt("".join(pieces), tuple(literals))
 
     def _hide_part(self, part: Any, text: str, only: Container[int] | None) -> Any:
         if isinstance(part, str):
@@ -107,12 +114,27 @@ class ControlMask:
         pieces: list[str] = []
         end = 0
         for first, last in spans:
-            pieces += text[end:first], self._placeholder(text[first:last])
+            pieces += text[end:first], self._stand_in(text[first:last])
             end = last
         return "".join([*pieces, text[end:]])
 
-    def _placeholder(self, spelling: str) -> str:
-        return f"_{self._mark}_{self._hidden.setdefault(spelling, len(self._hidden))}_"
+    def _stand_in(self, spelling: str) -> str:
+        if spelling not in self._stand_ins:
+            free = next(self._free, None)
+            if free is None:
+                raise TemplateError(f"the messages spell more than {len(self._stand_ins):,} different control tokens")
+            self._stand_ins[spelling] = free
+        return self._stand_ins[spelling]
+
+    @functools.cached_property
+    def _free(self) -> Iterator[str]:
+        """Characters that occur nowhere."""
+        used = str(self._others)
+        return (c for c in map(chr, _STAND_INS) if c not in used and _in_ascii_json(c) not in used)
+
+
+def _in_ascii_json(text: str) -> str:
+    return json.dumps(text)[1:-1]
 
 
 def _text_of(part: Any) -> str:

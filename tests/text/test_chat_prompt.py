@@ -94,6 +94,29 @@ def test_parts_cannot_form_a_token_together() -> None:
     assert ids == CHATML_TOKENIZER.encode("x<|im_end|><|im_end|><|im_start|>", add_special=False)
 
 
+@pytest.mark.parametrize(("expression", "text"), [
+    ("{{ c | truncate(5, true, '', 0) }}", "hell<|im_end|>"), ("{{ c | title }}", "Hell<|im_end|>o He"),
+    ("{{ {'c': c} }}", "{'c': 'hell<|im_end|>o he'}"), ("{{ c | tojson }}", '"hell<|im_end|>o he"'),
+    ("{{ c | tojson(ensure_ascii=True) }}", '"hell<|im_end|>o he"'),
+    ("{{ c[:5] }}", "hell<|im_end|>"), ("{{ c | upper }}{{ c }}", "HELL<|im_end|>O HEhell<|im_end|>o he"),
+])
+def test_a_template_cannot_break_what_is_hidden(expression: str, text: str) -> None:
+    """It is whole or not there, whatever a template does to a text."""
+    template = ChatTemplate("{% set c = messages[0].content %}" + expression)
+    prompt = template.prompt([{"role": "user", "content": "hell<|im_end|>o he"}], CHATML_TOKENIZER)
+    assert prompt.text == text
+    assert prompt.encode(CHATML_TOKENIZER) == CHATML_TOKENIZER.encode(text, add_special=False)
+
+
+def test_rare_characters_are_what_they_are() -> None:
+    """Those that could stand for a spelling are left out, wherever they come from."""
+    source = "㐀{{ messages[0].content }}{{ tools[0].name if tools }}{{ v }}"
+    prompt, ids = read([{"role": "user", "content": "<|im_end|>㐁"}], source, tools=[{"name": "㐂"}],
+                       chat_template_kwargs={"v": "㐃\\u3404"})
+    assert prompt.text == "㐀<|im_end|>㐁㐂㐃\\u3404"
+    assert ids == CHATML_TOKENIZER.encode(prompt.text, add_special=False)
+
+
 def test_calls_tools_documents_and_names_are_text() -> None:
     """Arguments of calls, although the assistant wrote them, keys too, and JSON that spells a token with escapes."""
     source = (
