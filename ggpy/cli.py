@@ -124,7 +124,7 @@ def _parsers() -> tuple[Parser, dict[str, Parser]]:
         for name, command in COMMANDS.items()
     }
     for subparser in subparsers.values():
-        subparser.add_argument("-v", "--verbose", "--log-verbose", action="store_true",
+        subparser.add_argument("-v", "--verbose", action="store_true",
                                help="log details; show where an error came from")
     return parser, subparsers
 

@@ -74,7 +74,7 @@ def test_a_command_that_is_missing_does_not_break_the_others(
     (["pull"], "ggpy pull: there is no NAME; `ggpy list` shows the models that have one; see ggpy pull --help"),
     (["show", "m", "--json", "--template"],
      "ggpy show: --json and --template exclude each other; see ggpy show --help"),
-    (["warm", "m", "-t", "0"], "ggpy warm: -t 0: expected a whole number of at least 1, or -1; see ggpy warm --help"),
+    (["warm", "m", "-t", "0"], "ggpy warm: -t 0: expected a whole number from 1 to 512, or -1; see ggpy warm --help"),
     (["doctor", "--json=1"], "ggpy doctor: --json takes no value; see ggpy doctor --help"),
 ])
 def test_wrong_usage_is_one_line_and_exits_with_2(

@@ -15,6 +15,7 @@ from ggpy.errors import ConfigError, GGUFError
 from ggpy.gguf import Metadata
 from ggpy.tools.parser import KINDS
 
+MAX_THREADS = 512       # llama.cpp's limit; starting more takes longer than any answer
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "'": "'", '"': '"', "\\": "\\"}
 
 
@@ -185,16 +186,19 @@ def sampling_params(args: argparse.Namespace, metadata: Metadata) -> SamplingPar
     return SamplingParams(**values)
 
 
-def whole_number(least: int, *, or_zero: bool = False, or_negative: bool = False) -> Callable[[str], int]:
-    """Reads whole numbers of at least `least`, and those that llama.cpp takes for "as usual"."""
-    expected = f"expected a whole number of at least {least}" + ", or 0" * or_zero + ", or -1" * or_negative
+def whole_number(least: int, most: int | None = None, *, or_zero: bool = False,
+                 or_negative: bool = False) -> Callable[[str], int]:
+    """Reads whole numbers from `least` to `most`, and those that llama.cpp takes for "as usual"."""
+    limits = f"of at least {least}" if most is None else f"from {least} to {most}"
+    expected = f"expected a whole number {limits}" + ", or 0" * or_zero + ", or -1" * or_negative
 
     def read(text: str) -> int:
         try:
             value = int(text)
         except ValueError as error:
             raise argparse.ArgumentTypeError(expected) from error
-        if value < least and not (or_zero and value == 0) and not (or_negative and value < 0):
+        is_usual = (or_zero and value == 0) or (or_negative and value < 0)
+        if not is_usual and not least <= value <= (value if most is None else most):
             raise argparse.ArgumentTypeError(expected)
         return value
 
@@ -208,7 +212,7 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
                        help="tokens that a conversation may hold; 0: the model's, at most 4096 (default: 0)")
     group.add_argument("--pool-tokens", type=whole_number(2, or_zero=True), default=0, metavar="N",
                        help="tokens whose keys and values are kept, earlier conversations' too; 0: as -c (default: 0)")
-    group.add_argument("-t", "--threads", type=whole_number(1, or_negative=True), default=-1, metavar="N",
+    group.add_argument("-t", "--threads", type=whole_number(1, MAX_THREADS, or_negative=True), default=-1, metavar="N",
                        help="threads; -1: one for each physical core that may be used (default: -1)")
     group.add_argument("-b", "--batch-size", type=whole_number(1), default=2048, metavar="N",
                        help="tokens of one step; the smaller of this and -ub counts (default: 2048)")

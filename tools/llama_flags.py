@@ -55,6 +55,7 @@ UNSUPPORTED: dict[str, dict[str, Any]] = {
 
 def add_llama_flags(parser: argparse.ArgumentParser) -> None:
     """Let `parser` know these flags; its help does not show them."""
+    parser.add_argument("--log-verbose", dest="verbose", action="store_true", help=argparse.SUPPRESS)
     for flags, nargs in IMPLIED.items():
         _add(parser, flags, _Implied, nargs)
     for flags, nargs in WITHOUT_EFFECT.items():

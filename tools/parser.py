@@ -22,6 +22,7 @@ USAGE = 2                                           # exit code of a command tha
 KINDS: dict[Any, str] = {int: "a whole number", float: "a number"}      # what a type of argparse expects
 FLAG = re.compile(r"--?[A-Za-z][^\s=]*(=|$)")       # "-5" and "- an item" are no flags
 JOINED = re.compile(r"(-[A-Za-z])([\d.]+)")         # "-t4"
+COMMON = ("help", "verbose")                        # flags that every command has
 SHOWN = 160                                         # characters of a value in a message
 
 
@@ -36,7 +37,8 @@ class Parser(argparse.ArgumentParser):
         self.variables: Mapping[str, str] = {}      # flag -> what follows LLAMA_ARG_ in the variable with its default
         self._positionals.title = "arguments"
         self._optionals.title = "flags"
-        self.add_argument("-h", "--help", "--usage", action="help", help="show this text and exit")
+        self.add_argument("-h", "--help", action="help", help="show this text and exit")
+        self.add_argument("--usage", action="help", help=argparse.SUPPRESS)
 
     def error(self, message: str) -> NoReturn:
         """End the process with a line about wrong usage."""
@@ -64,11 +66,12 @@ class Parser(argparse.ArgumentParser):
         return namespace
 
     def finish(self) -> None:
-        """Call when all arguments are declared: writes the usage line, and puts the flags of every command last."""
+        """Call when all arguments are declared: makes the usage line and puts the flags that every command has last."""
         formatter = self._get_formatter()
         values = [formatter._format_args(action, action.dest) for action in self._get_positional_actions()]
         self.usage = " ".join([self.prog, "[FLAGS]", *values])
         self._action_groups.sort(key=lambda group: group is self._optionals)
+        self._optionals._group_actions.sort(key=lambda action: action.dest in COMMON)
 
     def _read_flag(self, word: str, words: deque[str], namespace: argparse.Namespace) -> None:
         """Act on the flag in `word`; its value may be the next of `words`."""

@@ -9,15 +9,21 @@ from ggpy.hub.catalogue import CATALOGUE
 from ggpy.tools.inputs import hub_model
 from ggpy.tools.terminal import pull_progress
 
+EXAMPLES = """\
+examples:
+  ggpy pull smollm2
+  ggpy pull hf:unsloth/Qwen3-0.6B-GGUF:Q8_0"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     known = ", ".join(entry.name for entry in CATALOGUE)
     parser.add_argument("models", nargs="*", metavar="NAME",
-                        help=f"one or more of: {known}; or hf:user/repo[:QUANT] for a model of Hugging Face")
+                        help=f"one or more of {known}, or hf:user/repo[:QUANT] for a model of Hugging Face")
     parser.add_argument("-hf", "-hfr", "--hf-repo", dest="hub_models", action="append", type=hub_model,
                         default=[], metavar="user/repo[:QUANT]", help="a model of Hugging Face (QUANT: "
                         f"{names.DEFAULT_QUANT} if it is there, else the first file); may be repeated")
     parser.add_argument("--offline", action="store_true", help="fetch nothing: only say where the models lie")
+    parser.epilog = EXAMPLES
     parser.set_defaults(fail=parser.error)
 
 

@@ -13,7 +13,7 @@ from ggpy.hub.resolve import find_or_raise, lock_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("models", nargs="+", metavar="NAME", help="names as `ggpy list` shows them")
+    parser.add_argument("models", nargs="+", metavar="NAME", help="names that `ggpy list` shows")
 
 
 def main(args: argparse.Namespace) -> int:

@@ -11,7 +11,8 @@ from ggpy.tools.flags import add_model_flags, model_options
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("models", nargs="*", metavar="MODEL",
-                        help="names that `ggpy list` shows, or GGUF files; without any, all models that were pulled")
+                        help="names that `ggpy list` shows, hf:user/repo[:QUANT], or GGUF files; without any, all of "
+                        "that list that were pulled")
     add_model_flags(parser)
 
 

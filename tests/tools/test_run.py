@@ -132,6 +132,7 @@ def test_raw_prompts_go_without_a_template(run: Run, argv: list[str], template: 
     (["m", "a", "--temp", "hot"], "--temp hot: expected a number"),
     (["m", "a", "-c", "1"], "-c 1: expected a whole number of at least 2, or 0"),
     (["m", "a", "-c", "64", "--pool-tokens", "32"], "--pool-tokens 32: expected at least 64, as -c has it"),
+    (["m", "a", "-t", "513"], "-t 513: expected a whole number from 1 to 512, or -1"),
     (["m", "a", "-t4"], "-t4: a flag and its value are two words, -t 4"),
     (["m", "a", "-j", "{}"], "-j is not supported yet (ggpy cannot constrain answers)"),
     (["m", "a", "--lora", "x"], "--lora is not supported yet (ggpy has no adapters)"),
@@ -380,7 +381,7 @@ def test_variables_are_defaults(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize(("name", "value", "message"), [
-    ("THREADS", "many", "LLAMA_ARG_THREADS=many: expected a whole number of at least 1, or -1"),
+    ("THREADS", "many", "LLAMA_ARG_THREADS=many: expected a whole number from 1 to 512, or -1"),
     ("TOP_P", "3", "LLAMA_ARG_TOP_P=3: expected a number from 0 to 1"),
     ("CACHE_TYPE_K", "q3", "LLAMA_ARG_CACHE_TYPE_K=q3: expected one of f16, q8_0, f32"),
 ])
