@@ -28,6 +28,7 @@ from ggpy.hub.resolve import resolve_model
 from ggpy.machine import available_memory_bytes, usable_cores
 from ggpy.models import HParams, Model, build_model, hparams_of
 from ggpy.text import ChatOptions, ChatTemplate, Tokenizer
+from ggpy.text.builtin_templates import BUILTIN_TEMPLATES
 
 __all__ = ["LLM", "Completion", "CompletionStream", "Timings"]
 
@@ -47,12 +48,15 @@ class LLM:
     """A model, loaded.
 
     `model` is a path to a GGUF file or a name, such as "smollm2" or "hf:user/repo:QUANT", pulled if it is absent.
+    `chat_template`, Jinja source, compiled or a built-in name such as "chatml", takes the place of the file's.
+
     `n_ctx` is how many tokens a prompt and its answer may have together (None: the model's, at most 4096 and no more
     than memory allows). `pool_tokens` is how many there is room for, of all requests together (None: `n_ctx`); where it
-    is short, requests take turns. `compute` "f32" is exact and slow; `cache_type_k` and `cache_type_v`, the types in
-    which keys and values are kept, may be "f32" as well, or "q8_0", which takes half of what "f16" does. `repack` "off"
-    reads weights where the file has them, "auto" does so where memory is short. `chat_template`, Jinja source or
-    compiled, takes the place of the file's. `progress` is told of every kernel that had to be compiled.
+    is short, requests take turns.
+
+    `compute` "f32" is exact and slow; `cache_type_k` and `cache_type_v`, the types in which keys and values are kept,
+    may be "f32" as well, or "q8_0", which takes half of what "f16" does. `repack` "off" reads weights where the file
+    has them, "auto" does so where memory is short. `progress` is told of every kernel that had to be compiled.
 
     Several threads may use one LLM; requests that are live at the same time share the model's steps. Raises ConfigError
     for settings, GGUFError, UnsupportedModelError and TokenizerError for files, TemplateError for `chat_template`,
@@ -197,12 +201,14 @@ def resolve(model: str | os.PathLike[str]) -> Path:
 
 
 def compiled(template: str | ChatTemplate, tokenizer: Tokenizer) -> ChatTemplate:
-    """`template`, or what its source means. Raises TemplateError if it does not compile."""
+    """`template`, or what its source or built-in name means. Raises TemplateError if it does not compile."""
     if isinstance(template, ChatTemplate):
         return template
-    if not isinstance(template, str):
-        raise ConfigError(f"chat_template={template!r:.80}: expected Jinja source or a ChatTemplate")
-    return ChatTemplate.from_source(template, tokenizer, key="chat_template")
+    source = BUILTIN_TEMPLATES.get(template, template) if isinstance(template, str) else None
+    if source is None or "{" not in source:
+        raise ConfigError(f"chat_template={template!r:.80}: expected Jinja source, a ChatTemplate or one of "
+                          f"{', '.join(BUILTIN_TEMPLATES)}")
+    return ChatTemplate.from_source(source, tokenizer, key="chat_template")
 
 
 def open_backend(gguf: GGUFFile, model: Model, **options: Any) -> Backend:

@@ -181,12 +181,13 @@ def test_an_answer_is_continued(load: Callable[..., LLM]) -> None:
 
 
 def test_the_template_can_be_replaced(load: Callable[..., LLM]) -> None:
-    """By source, which may name the model's special tokens, or by a compiled one; a broken one does not load."""
+    """By source, which may name the model's special tokens, by a name, or compiled; a broken one does not load."""
     assert text_of(load(n_ctx=64, chat_template="{{ bos_token }}{{ messages[0].content }}!"), HELLO) == "Hello!"
     assert text_of(load(n_ctx=64, chat_template=ChatTemplate("x{{ bos_token }}")), HELLO) == "x"
+    assert text_of(load(n_ctx=64, chat_template="zephyr"), HELLO).startswith("<|user|>\nHello")
     with pytest.raises(TemplateError, match=r"chat_template, line 2: .*endif"):
         load(chat_template="{% if a %}\n{% endfor %}")
-    assert len(ReferenceBackend.opened) == 2
+    assert len(ReferenceBackend.opened) == 3
 
 
 def test_messages_that_are_none_are_refused(load: Callable[..., LLM]) -> None:
@@ -388,8 +389,9 @@ def test_other_arguments_of_other_types_are_refused(load: Callable[..., LLM]) ->
         llm.logits("ab")    # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="model=None: expected a path"):
         LLM(None)           # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="chat_template=5: expected Jinja source or a ChatTemplate"):
-        load(chat_template=5)
+    for template in (5, "chatlm"):
+        with pytest.raises(ConfigError, match=f"chat_template={template!r}: expected Jinja source, .* one of chatml"):
+            load(chat_template=template)
 
 
 def test_a_larger_pool_lets_requests_run_together(
