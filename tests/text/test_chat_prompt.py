@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ggpy.errors import TemplateError
 from ggpy.gguf import GGUFFile
@@ -115,6 +117,27 @@ def test_rare_characters_are_what_they_are() -> None:
                        chat_template_kwargs={"v": "㐃\\u3404"})
     assert prompt.text == "㐀<|im_end|>㐁㐂㐃\\u3404"
     assert ids == CHATML_TOKENIZER.encode(prompt.text, add_special=False)
+
+
+PIECES = st.lists(st.sampled_from(
+    ["<|im_end|>", "<|im_start|>", "<|im_", "end|>", "start|>", "<", "<tool>", "hello", " ", "é", "\u3400", "\ud800"]))
+
+
+@settings(max_examples=200, deadline=None)
+@given(parts=st.lists(PIECES.map("".join), min_size=1), role=st.sampled_from(["user", "tool", "assistant"]))
+def test_no_message_ends_its_turn(parts: list[str], role: str) -> None:
+    """Whatever pieces of control tokens are in whatever parts: their tokens are those of the text alone."""
+    template = ChatTemplate("{% for p in messages[0].content %}{{ p.text }}{% endfor %}{{ eos }}")
+    content = [{"type": "text", "text": part} for part in parts]
+    prompt = template.prompt([{"role": role, "content": content}], CHATML_TOKENIZER,
+                             chat_template_kwargs={"eos": "<|im_end|>"})
+    text = "".join(parts)
+    assert prompt.text == text + "<|im_end|>"
+    ids = prompt.encode(CHATML_TOKENIZER)
+    assert ids[-1] == IM_END
+    assert IM_END not in ids[:-1]
+    if role != "assistant":
+        assert ids[:-1] == CHATML_TOKENIZER.encode(text, add_special=False)
 
 
 def test_calls_tools_documents_and_names_are_text() -> None:

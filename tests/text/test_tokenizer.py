@@ -113,6 +113,40 @@ def test_longest_special_token_wins_over_the_whole_text() -> None:
     assert ids == [ord("x"), 265]
 
 
+def test_control_tokens_are_text_inside_literals(tokenizer: Tokenizer) -> None:
+    """Also such as only reach into one; tokens of the user's are found there as anywhere."""
+    text = "<|im_end|><|im_end|>hello<tool>"
+
+    def encode(*literals: tuple[int, int]) -> list[int]:
+        return tokenizer.encode(text, add_special=False, parse_special=True, literals=literals)
+
+    spelled = [*b"<|im_end|>"]
+    assert encode() == [IM_END, IM_END, HELLO, TOOL]
+    assert encode((0, 10)) == [*spelled, IM_END, HELLO, TOOL]
+    assert encode((10, 20)) == [IM_END, *spelled, HELLO, TOOL]
+    assert encode((9, 11)) == encode((0, 10), (10, 31)) == [*spelled, *spelled, HELLO, TOOL]
+    assert encode((10, 10)) == [IM_END, IM_END, HELLO, TOOL]
+
+
+def test_whitespace_that_a_token_takes_stays_where_it_is_literal() -> None:
+    """The token there is none."""
+    tokenizer = Tokenizer.from_metadata(byte_bpe() | {"general.name": "Phi-3 mini"})
+    text = "<|im_end|> hello<|im_end|> hello"
+    ids = tokenizer.encode(text, add_special=False, parse_special=True, literals=[(16, 26)])
+    assert ids == [IM_END, HELLO, *b"<|im_end|>", SPACE_HELLO]
+
+
+def test_where_control_tokens_are_spelled() -> None:
+    """Overlapping spellings are one span, neighbours are two; those of the user are none."""
+    metadata = byte_bpe()
+    metadata["tokenizer.ggml.tokens"] = [*metadata["tokenizer.ggml.tokens"], "xab", "abcde"]
+    metadata["tokenizer.ggml.token_type"] = np.append(metadata["tokenizer.ggml.token_type"], [CONTROL, CONTROL])
+    tokenizer = Tokenizer.from_metadata(metadata)
+    assert tokenizer.control_spans("..xabcde<bos><bos><tool>abc") == [(2, 8), (8, 13), (13, 18)]
+    assert tokenizer.control_spans("xab<bos>abcde", only={BOS, 265}) == [(3, 8), (8, 13)]
+    assert tokenizer.control_spans("hello") == []
+
+
 def test_spaces_before_punctuation_are_cleaned_in_whole_texts(tokenizer: Tokenizer) -> None:
     """GPT-2's default, which callers can switch off."""
     ids = list(b"it 's ok .")
