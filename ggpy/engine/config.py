@@ -10,6 +10,7 @@ from numbers import Integral, Real
 from ggpy.errors import ConfigError
 
 MAX_SEED = 2**32 - 1
+MAX_COUNT = 2**31 - 1       # what llama.cpp's counts hold, too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,13 +36,13 @@ SAMPLER_LETTERS = {"e": "penalties", "d": "dry", "s": "top_n_sigma", "k": "top_k
 SAMPLER_ALIASES = {"nucleus": "top_p", "temp": "temperature", "typ": "typ_p"}
 
 LIMITS: dict[str, tuple[float, float]] = {      # lowest and highest value; infinity itself is never one
-    "min_keep": (0, math.inf), "temperature": (0, math.inf), "dynatemp_range": (0, math.inf),
-    "dynatemp_exponent": (0, math.inf), "top_k": (0, math.inf), "top_p": (0, 1), "min_p": (0, 1),
+    "min_keep": (0, MAX_COUNT), "temperature": (0, math.inf), "dynatemp_range": (0, math.inf),
+    "dynatemp_exponent": (0, math.inf), "top_k": (0, MAX_COUNT), "top_p": (0, 1), "min_p": (0, 1),
     "typical_p": (0, 1), "top_n_sigma": (-math.inf, math.inf), "xtc_probability": (0, 1), "xtc_threshold": (0, 1),
     "repeat_penalty": (1e-6, math.inf), "presence_penalty": (-math.inf, math.inf),
-    "frequency_penalty": (-math.inf, math.inf), "repeat_last_n": (0, math.inf),
-    "dry_multiplier": (0, math.inf), "dry_base": (0, math.inf), "dry_allowed_length": (0, math.inf),
-    "dry_penalty_last_n": (0, math.inf), "mirostat": (0, 2), "mirostat_tau": (0, math.inf),
+    "frequency_penalty": (-math.inf, math.inf), "repeat_last_n": (0, MAX_COUNT),
+    "dry_multiplier": (0, math.inf), "dry_base": (0, math.inf), "dry_allowed_length": (0, MAX_COUNT),
+    "dry_penalty_last_n": (0, MAX_COUNT), "mirostat": (0, 2), "mirostat_tau": (0, math.inf),
     "mirostat_eta": (0, math.inf), "adaptive_target": (-math.inf, 1), "adaptive_decay": (0, 0.99),
     "seed": (0, MAX_SEED), "max_tokens": (1, math.inf),
 }

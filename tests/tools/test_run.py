@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ggpy import SamplingParams, cli
+from ggpy import Completion, SamplingParams, Timings, cli
 from ggpy.hub import catalogue
 from ggpy.text.chat import CHATML
 from ggpy.tools import chat_session, environment, flags, loading
@@ -68,6 +68,12 @@ def test_a_prompt_is_answered_once(run: Run, capsys: pytest.CaptureFixture[str])
     output = capsys.readouterr()
     assert output.out == "Why is the sky blue? \n"
     assert output.err == "[prompt 39 tokens, 78.0/s; answer 22 tokens, 84.0/s]\n"
+
+
+def test_the_speed_of_one_token_is_not_told() -> None:
+    """The first token comes from reading the prompt, so nothing was measured."""
+    completion = Completion("x", [7], "length", 1, 0, Timings(1, 1, prompt_s=0.5, generation_s=0.0))
+    assert chat_session.timing_line(completion) == "[prompt 1 token, 2.0/s; answer 1 token, ended by length]"
 
 
 @pytest.mark.parametrize(("argv", "stdin", "prompt"), [

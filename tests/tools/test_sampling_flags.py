@@ -54,6 +54,7 @@ def test_flags_are_parameters(argv: list[str], metadata: dict[str, Any], expecte
     (["-l", "5+inf"], "-l 5+inf: expected a token of 0 or more and a finite number or -inf"),
     (["--top-k", "many"], "--top-k many: expected a whole number"),
     (["--top-k=1.5"], "--top-k 1.5: expected a whole number"),
+    (["--top-k", "2147483648"], "--top-k 2147483648: expected a whole number from 0 to 2147483647"),
     (["--top-p", "1.5"], "--top-p 1.5: expected a number from 0 to 1"),
     (["--temp", "warm"], "--temp warm: expected a number"),
     (["--temp", "inf"], "--temp inf: expected a finite number"),
