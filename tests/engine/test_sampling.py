@@ -174,7 +174,8 @@ def test_parameters_that_cannot_work_are_refused(params: dict[str, Any], message
 
 
 @pytest.mark.parametrize(("params", "message"), [
-    ({"top_k": 1.5}, "top_k=1.5: expected a whole number of at least 0"),
+    ({"top_k": 1.5}, "top_k=1.5: expected a whole number from 0 to 2147483647"),
+    ({"top_k": 2**31}, "top_k=2147483648: expected a whole number from 0 to 2147483647"),
     ({"top_k": None}, "top_k=None"),
     ({"min_keep": -1}, "min_keep=-1"),
     ({"typical_p": 2}, "typical_p=2: expected a number from 0 to 1"),
