@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggpy.engine.config import SamplingParams
-from ggpy.engine.sampling import Sampler
+from ggpy.engine.sampling import Sampler, SamplingMemory
 
 N_VOCAB = 152_000
 REPEATS = 101
@@ -37,16 +37,16 @@ def kinds(n_vocab: int) -> dict[str, NDArray[np.float32]]:
             "broad": (1.5 * normal).astype(np.float32), "all equal": np.zeros(n_vocab, np.float32)}
 
 
-def milliseconds(sampler: Sampler, logits: NDArray[np.float32]) -> list[float]:
-    """Of each of REPEATS tokens, after some to warm up."""
-    tokens, times = list(range(HISTORY)), []
-    for _ in range(5):
-        sampler.sample(logits, tokens)
-    for _ in range(REPEATS):
+def milliseconds(params: dict[str, Any], logits: NDArray[np.float32], n_rows: int = 1) -> list[float]:
+    """Of each of REPEATS steps of `n_rows` requests on one thread, after some to warm up."""
+    memory, tokens = SamplingMemory(), list(range(HISTORY))
+    samplers = [Sampler(SamplingParams(seed=1 + i, **params)) for i in range(n_rows)]
+    times = []
+    for _ in range(5 + REPEATS):
         start = time.perf_counter()
-        sampler.sample(logits, tokens)
+        memory.choose([(sampler, logits, tokens) for sampler in samplers])
         times.append(1e3 * (time.perf_counter() - start))
-    return times
+    return times[5:]
 
 
 def main() -> None:
@@ -56,11 +56,14 @@ def main() -> None:
     print(f"{'':18}" + "".join(f"{kind:>18}" for kind in logits))
     results: dict[str, dict[str, float]] = {}
     for name, params in CHAINS.items():
-        times = {kind: milliseconds(Sampler(SamplingParams(seed=1, **params)), x) for kind, x in logits.items()}
+        times = {kind: milliseconds(params, x) for kind, x in logits.items()}
         results[name] = {kind: round(statistics.median(t), 4) for kind, t in times.items()}
         print(f"{name:18}" + "".join(
             f"{f'{statistics.median(t):.3f} ({statistics.quantiles(t, n=10)[-1]:.3f})':>18}" for t in times.values()))
-    print(json.dumps({"bench": "sampling", "n_vocab": n_vocab, "repeats": REPEATS, "median_ms": results}))
+    python_ms = statistics.median(milliseconds({"temperature": 0}, np.zeros(16, np.float32), n_rows=8))
+    print(f"a step of 8 requests to a model of 16 tokens, so Python alone: {python_ms:.3f} ms")
+    print(json.dumps({"bench": "sampling", "n_vocab": n_vocab, "repeats": REPEATS, "median_ms": results,
+                      "python_8_ms": round(python_ms, 4)}))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "models": {"gguf", "formats", "graph"},
     "kernels": {"gguf", "formats", "config"},
     "backends": {"gguf", "formats", "graph", "kernels", "config", "machine"},
-    "engine": {"text", "backends"},
+    "engine": {"text", "backends", "kernels"},
     "llm": {"arguments", "gguf", "text", "hub", "models", "backends", "engine", "machine"},
     "tools": {"gguf", "formats", "text", "hub", "graph", "models", "kernels", "backends", "engine", "llm", "config",
               "machine"},

@@ -39,7 +39,7 @@ class ReferenceBackend:
         self.graph, self.n_vocab, self.n_embd = model.graph, model.hparams.n_vocab, model.hparams.n_embd
         self.n_pages, self.max_tokens, self.max_outputs = n_pages, max_tokens, max_outputs
         self.pages = np.zeros((n_pages, PAGE_TOKENS), np.int64)
-        self.is_closed = False
+        self.is_closed, self.team = False, None
         self.opened.append(self)
 
     def forward(self, sequences: Sequence[StepSequence]) -> NDArray[np.float32]:

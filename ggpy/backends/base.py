@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ggpy.kernels.cpu.kv_pages import KVType, kv_bytes
 from ggpy.kernels.cpu.step import PAGE_TOKENS  # positions whose keys and values one page holds
+from ggpy.kernels.cpu.team import Team
 
 __all__ = ["PAGE_TOKENS", "Backend", "CacheTypes", "Compute", "KVType", "Repack", "StepSequence", "kv_bytes"]
 
@@ -45,6 +46,11 @@ class Backend(Protocol):
     """Rows a step may have, over all its sequences."""
     max_outputs: int
     """Output rows a step may have, over all its sequences."""
+
+    @property
+    def team(self) -> Team | None:
+        """Threads that other compiled kernels may run on between steps; None: the caller's alone."""
+        ...
 
     def forward(self, sequences: Sequence[StepSequence]) -> NDArray[np.float32]:
         """Compute one step, storing keys and values in the sequences' pages.

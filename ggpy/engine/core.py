@@ -14,8 +14,8 @@ from ggpy.engine.kv import PagePool, pages_for
 from ggpy.engine.output import OutputText
 from ggpy.engine.request import Event, FinishReason, Request
 from ggpy.engine.runner import Float32, forward, iterate_outputs
-from ggpy.engine.sampling import Sampler
-from ggpy.engine.scheduler import Scheduler
+from ggpy.engine.sampling import Sampler, SamplingMemory
+from ggpy.engine.scheduler import Chunk, Scheduler
 from ggpy.errors import ConfigError, GgpyError, PromptTooLongError, RequestError
 from ggpy.text import StreamDecoder, Tokenizer
 
@@ -44,6 +44,7 @@ class EngineCore:
             self.pool, max_batch_tokens=min(config.max_batch_tokens, backend.max_tokens),
             max_running=min(config.max_running, backend.max_outputs), step_ms=config.step_ms)
         self._live: dict[int, Generation] = {}
+        self._sampling = SamplingMemory(backend.team)
 
     @property
     def has_work(self) -> bool:
@@ -84,11 +85,12 @@ class EngineCore:
             return 0
         n_rows = sum(chunk.length for chunk in chunks)
         start = time.perf_counter()
-        logits = iter(forward(self.backend, chunks))
+        logits = forward(self.backend, chunks)
         self.scheduler.pace.saw(n_rows, time.perf_counter() - start)
+        self._sample(chunks, logits)
         for chunk in chunks:
             if chunk.n_outputs:
-                emit(self._advance(self._live[chunk.request.id], next(logits)))
+                emit(self._advance(self._live[chunk.request.id]))
             else:
                 chunk.request.num_computed += chunk.length
         return n_rows
@@ -131,12 +133,20 @@ class EngineCore:
             if not 0 <= token < self.backend.n_vocab:
                 raise RequestError(f"token {token} is not in the vocabulary; expected 0 to {self.backend.n_vocab - 1}")
 
-    def _advance(self, generation: Generation, logits: Float32) -> Event:
-        """Sample the next token of a request whose others are computed; ends the request if that is the last."""
+    def _sample(self, chunks: Sequence[Chunk], logits: Float32) -> None:
+        """Choose the tokens that follow chunks with an output, unless an interrupted step has: a draw happens once."""
+        ready = [self._live[chunk.request.id] for chunk in chunks if chunk.n_outputs]
+        self._sampling.choose([
+            (generation.sampler, row, generation.request.tokens)
+            # a model may have more rows than its tokenizer has tokens
+            for generation, row in zip(ready, logits[:, : self.tokenizer.n_vocab], strict=True)
+            if not generation.sampler.has_chosen_after(generation.request.tokens)])
+
+    def _advance(self, generation: Generation) -> Event:
+        """Take the token chosen for a request whose others are computed; ends the request if that is the last."""
         request, text = generation.request, generation.text
         try:
-            # a model may have more rows than its tokenizer has tokens
-            token = generation.sampler.sample(logits[: self.tokenizer.n_vocab], request.tokens)
+            token = generation.sampler.chosen_after(request.tokens)
         except GgpyError as error:      # one request's trouble is not the others'
             request.error = error
             self._finish(request, "error")

@@ -31,7 +31,7 @@ class HashBackend:
 
     def __init__(self, n_pages: int, max_tokens: int = 16, max_outputs: int = 4) -> None:
         self.n_vocab, self.n_pages, self.max_tokens, self.max_outputs = N_VOCAB, n_pages, max_tokens, max_outputs
-        self.n_embd = 7
+        self.n_embd, self.team = 7, None
         self.pages = np.full((n_pages, PAGE_TOKENS), -1, np.int64)
         self.steps: list[list[StepSequence]] = []
 
@@ -59,6 +59,7 @@ class LetterTokenizer:
 
     n_vocab = N_VOCAB
     eog_ids = frozenset({END})
+    suppress_tokens = ()
 
     def token_bytes(self, token_id: int, special: bool = True) -> bytes:
         return b"" if token_id == END else chr(65 + token_id).encode()

@@ -1,5 +1,6 @@
 """What each sampler means, in plain NumPy: everything is sorted, nothing is lazy. The oracle of the engine's chain."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,15 +57,14 @@ def min_p(pool: Pool, p: float, min_keep: int) -> None:
 
 
 def typ_p(pool: Pool, p: float, min_keep: int) -> None:
+    """Information is a constant less the logit, so the distance to its average is that of the logit to its average."""
     if p < 1:
-        pool.sort()
-        probabilities = pool.probabilities().astype(np.float64)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            information = -np.log(probabilities)
-            entropy = np.nansum(probabilities * information)
-        order = np.argsort(abs(information - entropy), kind="stable")
-        running = np.cumsum(probabilities[order])
-        pool.take(order[: max(1 + int(np.count_nonzero(running <= p)), min_keep)])
+        weights = pool.weights().astype(np.float64)
+        below = pool.logits - pool.logits.max()
+        average = np.sum(weights * np.maximum(below, -1000.0)) / weights.sum()
+        order = np.argsort(abs(below - np.float32(average)), kind="stable")
+        running = np.cumsum(weights[order])
+        pool.take(order[: max(1 + int(np.count_nonzero(running <= p * running[-1])), min_keep)])
         pool.is_sorted = False
 
 
@@ -130,6 +130,22 @@ def dry(pool: Pool, window: list[int], multiplier: float, base: float, allowed_l
             penalty = multiplier * base ** (min(copied, limit) - allowed_length)
             logits[pool.ids == token] -= np.float32(penalty)
     pool.logits, pool.is_sorted = logits, False
+
+
+class Random:
+    """Numbers of the C++ standard's mt19937, as llama.cpp draws them."""
+
+    def __init__(self, seed: int) -> None:
+        self._state = np.random.RandomState(seed)
+
+    def double(self) -> float:
+        """(a + b * 2**32) / 2**64 of the next two outputs, below 1."""
+        return min(int.from_bytes(self._state.bytes(8), "little") / 2**64, math.nextafter(1, 0))
+
+    def float(self) -> np.float32:
+        """a / 2**32 of the next output, below 1."""
+        value = np.float32(int.from_bytes(self._state.bytes(4), "little")) / np.float32(2**32)
+        return min(value, np.nextafter(np.float32(1), np.float32(0)))
 
 
 def draw(pool: Pool, number: float) -> int:

@@ -121,16 +121,16 @@ def test_an_exception_within_a_step_takes_nothing_from_others(
     expected = [make_client().submit(request(n, m)).finish() for n, m in ((5, 1), (6, 3))]
     client = make_client()
     first, second = client.submit(request(5, max_tokens=1)), client.submit(request(6, max_tokens=3))
-    sample, n_calls = Sampler.sample, 0
+    chosen_after, n_calls = Sampler.chosen_after, 0
 
     def interrupted(self: Sampler, *args: Any) -> int:
         nonlocal n_calls
         n_calls += 1
         if n_calls == 2:
             raise KeyboardInterrupt
-        return sample(self, *args)
+        return chosen_after(self, *args)
 
-    monkeypatch.setattr(Sampler, "sample", interrupted)
+    monkeypatch.setattr(Sampler, "chosen_after", interrupted)
     with pytest.raises(KeyboardInterrupt):
         next(second)
     readers = [Reader(first), Reader(second)]

@@ -10,6 +10,7 @@ from ggpy.engine.config import SamplingParams
 from ggpy.engine.sampling import Sampler
 from ggpy.gguf import GGUFFile
 from ggpy.text import Tokenizer
+from tests.engine.compiled import sample
 from tests.engine.hashed import logits_of
 from tests.models.arch_data import load_arch
 
@@ -28,5 +29,5 @@ def test_a_seed_gives_the_tokens_that_it_gives_in_llama_cpp(case: dict[str, Any]
     """For every sampler, alone and in chains of any order; 16 tokens, each among the penalised ones of the next."""
     sampler, tokens = Sampler.for_tokenizer(SamplingParams(**case["params"]), tokenizer), list(HISTORY)
     for step in range(len(case["tokens"])):
-        tokens.append(sampler.sample(logits_of(step, tokenizer.n_vocab, case["spread"]), tokens))
+        tokens.append(sample(sampler, logits_of(step, tokenizer.n_vocab, case["spread"]), tokens))
     assert tokens[len(HISTORY):] == case["tokens"]

@@ -9,11 +9,9 @@ from numpy.typing import NDArray
 
 from ggpy.engine.config import SAMPLERS, SamplingParams
 from ggpy.engine.sampling import Sampler
-from ggpy.engine.sampling.candidates import Candidates
-from ggpy.engine.sampling.chain import make_steps
-from ggpy.engine.sampling.draws import Random
 from tests.engine import sampler_meaning as meaning
-from tests.engine.sampler_meaning import Pool
+from tests.engine.compiled import candidates, sample
+from tests.engine.sampler_meaning import Pool, Random
 
 Logits = NDArray[np.float32]
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 1, 4, 1, 5, 9, 2, 3, 1, 4, 1]
@@ -73,17 +71,17 @@ def apply(name: str, pool: Pool, p: SamplingParams) -> None:
 
 def check(logits: Logits, p: SamplingParams) -> None:
     """The chain leaves the same candidates with the same logits in the same order, and draws the same token."""
-    pool, candidates = Pool(np.arange(len(logits)), logits.copy()), Candidates(logits)
+    pool = Pool(np.arange(len(logits)), logits.copy())
     with np.errstate(over="ignore"):
         for name in p.samplers:
             apply(name, pool, p)
-        for step in make_steps(p, {}, p.seed or 0):
-            step(candidates, TOKENS)
-        token = Sampler(p).sample(logits, TOKENS)
-    assert token == meaning.draw(pool, Random(p.seed or 0).double())
-    candidates.settle()
-    assert candidates.ids.tolist() == pool.ids.tolist()
-    np.testing.assert_allclose(candidates.logits, pool.logits, rtol=1e-6)
+    assert sample(Sampler(p), logits, TOKENS) == meaning.draw(pool, Random(p.seed or 0).double())
+    left = candidates(p, logits, TOKENS)
+    if "typ_p" in p.samplers and len(left.ids) == len(pool.ids) and np.mean(left.ids != pool.ids) < 0.01:
+        for each in (left, pool):       # distances from the average that differ in their last bit may change places
+            each.take(np.argsort(each.ids))
+    assert left.ids.tolist() == pool.ids.tolist()
+    np.testing.assert_allclose(left.logits, pool.logits, rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", LOGITS)
@@ -128,7 +126,7 @@ def test_tokens_are_drawn_as_often_as_they_are_probable(params: dict[str, Any]) 
     for name in () if p.mirostat else p.samplers:
         apply(name, pool, SamplingParams(**{"temperature": 1.0, "min_p": 0.2, "xtc_threshold": 1.0, **params}))
     sampler = Sampler(p)
-    counts = np.bincount([sampler.sample(logits, []) for _ in range(4000)], minlength=12)
+    counts = np.bincount([sample(sampler, logits) for _ in range(4000)], minlength=12)
     expected = np.zeros(12)
     expected[pool.ids] = 4000 * pool.probabilities()
     assert counts[expected == 0].sum() == 0

@@ -24,6 +24,7 @@ from ggpy.kernels.cpu.arguments import ROUTE_SCRATCH_BYTES, SUMS_BYTES
 from ggpy.kernels.cpu.attention_memory import attention_partials_bytes, attention_scratch_bytes
 from ggpy.kernels.cpu.kv_pages import QUANT_BLOCK
 from ggpy.kernels.cpu.packing import packing_of
+from ggpy.kernels.cpu.sample_pool import COMMON as COMMON_SAMPLERS
 from ggpy.kernels.cpu.team import TAPE_WORDS, Team
 from ggpy.machine import available_memory_bytes
 
@@ -89,9 +90,9 @@ class CpuBackend:
                     self.weights.arena.size_bytes / 1e6, self.plan.arena_bytes / 1e6, self._kv.size_bytes / 1e6)
 
     def kernel_names(self) -> list[str]:
-        """Every kernel that this model needs here."""
+        """Every kernel that this model needs here, and those that choose tokens unless a request wants others."""
         used = {entry.kernel for entry in self.entries} | self.weights.pack_kernels()
-        return sorted(used | set(TEAM_KERNELS))
+        return sorted(used | set(TEAM_KERNELS) | set(COMMON_SAMPLERS))
 
     def forward(self, sequences: Sequence[StepSequence]) -> npt.NDArray[np.float32]:
         """Logits of one step; see Backend.forward."""

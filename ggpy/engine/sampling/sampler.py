@@ -7,34 +7,46 @@ import secrets
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ggpy.engine.config import SamplingParams
-from ggpy.engine.sampling.candidates import Candidates, Float32
-from ggpy.engine.sampling.chain import make_selector, make_steps, uses_dry
-from ggpy.engine.sampling.draws import Selector
+from ggpy.engine.sampling.chain import make_chain, methods_of, uses_dry, window_length
 from ggpy.engine.sampling.dry import NO_BREAKERS, Breakers, breakers_of
-from ggpy.engine.sampling.penalties import bias
 from ggpy.errors import GgpyError, RequestError
+from ggpy.kernels.cpu import library
+from ggpy.kernels.cpu.arguments import argument_block
+from ggpy.kernels.cpu.sample_pool import METHODS, RESULT, ROW
 from ggpy.text import Tokenizer
+
+Float32 = NDArray[np.float32]
 
 
 class Sampler:
-    """Chooses the tokens of one request: logit bias, then the chain of `params`, then a draw.
+    """The compiled samplers of one request, and what they carry from token to token: logit bias, the chain of `params`,
+    then a draw.
 
-    Random numbers are llama.cpp's, so `seed` gives the draws that it gives there. Nothing else changes from one token
-    to the next but the state of Mirostat and adaptive_p.
+    Random numbers are llama.cpp's, so `seed` gives the draws that it gives there. A SamplingMemory runs it.
     """
 
-    def __init__(self, params: SamplingParams, eog_ids: Iterable[int] = (), breakers: Breakers = NO_BREAKERS) -> None:
+    def __init__(self, params: SamplingParams, banned: Iterable[int] = (), breakers: Breakers = NO_BREAKERS) -> None:
         self.params = params
         self.seed = secrets.randbits(32) if params.seed is None else params.seed
-        biases = dict.fromkeys(eog_ids, -math.inf) if params.ignore_eos else {}
+        biases = dict.fromkeys(banned, -math.inf)
         for token, value in params.logit_bias:
             biases[token] = biases.get(token, 0) + value
-        self._bias_tokens = np.array(sorted(biases), np.intp)
-        self._biases = np.array([biases[token] for token in sorted(biases)], np.float32)
-        self._steps = make_steps(params, breakers, self.seed)
-        self._selector: Selector | None = None
+        self._chain = make_chain(params, biases, breakers, self.seed)       # its memory lives as long
+        self._n_window = window_length(params)
+        self._window = np.empty(0, np.int32)
+        methods = methods_of(params, self._chain)
+        addresses = library.addresses(
+            [*(entry.kernel for entry in self._chain), *(f"sample_order.{name}" for name in methods)])
+        self._tape = np.array([(addresses[entry.kernel], entry.arguments.ctypes.data) for entry in self._chain])
+        self._result = np.full(len(RESULT._fields), -1)
+        row = dict.fromkeys(ROW._fields, 0) | {
+            "tape": self._tape.ctypes.data, "n_entries": len(self._tape), "result": self._result.ctypes.data}
+        for name in METHODS.split():
+            row[name] = addresses[f"sample_order.{name}"] if name in methods else 0
+        self._row = argument_block(ROW, **row)
 
     @classmethod
     def for_tokenizer(cls, params: SamplingParams, tokenizer: Tokenizer) -> Sampler:
@@ -47,27 +59,34 @@ class Sampler:
                 raise RequestError(f"logit_bias: token {token} is not in the vocabulary; expected 0 to "
                                    f"{tokenizer.n_vocab - 1}")
         breakers = breakers_of(tokenizer, params.dry_sequence_breakers) if uses_dry(params) else NO_BREAKERS
-        return cls(params, tokenizer.eog_ids, breakers)
+        banned = {*tokenizer.suppress_tokens, *(tokenizer.eog_ids if params.ignore_eos else ())}
+        return cls(params, banned, breakers)
 
-    def sample(self, logits: Float32, tokens: Sequence[int]) -> int:
-        """The next token, given `logits` (n_vocab,) and all `tokens` before it; `logits` stay as they are.
+    def row(self, logits: Float32, tokens: Sequence[int]) -> NDArray[np.int64]:
+        """What "sample_rows.run" needs to choose the next token, given `logits` (n_vocab,) and all `tokens` before it.
 
-        Raises GgpyError if there is nothing to choose from, as after a computation that went wrong.
+        Both the row and `logits`, which stay as they are, must live until it has run.
         """
-        candidates = Candidates(logits)
-        if len(self._bias_tokens):
-            bias(candidates, self._bias_tokens, self._biases)
-        _check(candidates, tokens)
-        for step in self._steps:
-            step(candidates, tokens)
-        _check(candidates, tokens)          # penalties may be as large as they like
-        if self._selector is None:
-            self._selector = make_selector(self.params, self.seed, len(logits))
-        return self._selector.choose(candidates)
+        n = min(self._n_window, len(tokens))
+        if n:
+            self._window = np.empty(3 * n, np.int32)
+            self._window[:n] = tokens[-n:]
+        for field, value in ((ROW.n, len(logits)), (ROW.n_vocab, len(logits)), (ROW.logits, logits.ctypes.data),
+                             (ROW.window, self._window.ctypes.data), (ROW.n_window, n), (ROW.n_tokens, len(tokens))):
+            self._row[field // 8] = value
+        return self._row
 
+    def has_chosen_after(self, tokens: Sequence[int]) -> bool:
+        """Whether the token that follows `tokens` has been chosen."""
+        return bool(self._result[RESULT.n_tokens // 8] == len(tokens))
 
-def _check(candidates: Candidates, tokens: Sequence[int]) -> None:
-    best = candidates.logits.max()
-    if not math.isfinite(best):
-        raise GgpyError(f"after {len(tokens):,} tokens the best logit is {best}, expected a finite number; is the "
-                        "model file damaged, or are all tokens banned?")
+    def chosen_after(self, tokens: Sequence[int]) -> int:
+        """The token that follows `tokens`, which has been chosen.
+
+        Raises GgpyError if there was nothing to choose from, as after a computation that went wrong.
+        """
+        assert self.has_chosen_after(tokens)
+        if self._result[RESULT.is_broken // 8]:
+            raise GgpyError(f"after {len(tokens):,} tokens the best logit, with bias and penalties, is infinite or no "
+                            "number, expected a finite number; is the model file damaged, or are all tokens banned?")
+        return int(self._result[RESULT.token // 8])

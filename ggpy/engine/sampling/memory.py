@@ -1,0 +1,59 @@
+"""Work memory for samplers, and running them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import numpy as np
+
+from ggpy.engine.sampling.sampler import Float32, Sampler
+from ggpy.kernels.cpu import library
+from ggpy.kernels.cpu.arguments import argument_block
+from ggpy.kernels.cpu.sample_pool import POOL, ROWS, WORK_BYTES, work_bytes
+from ggpy.kernels.cpu.team import Team
+
+LINE = 64           # bytes of a cache line
+RUN = "sample_rows.run"
+
+
+class SamplingMemory:
+    """Candidates for each thread of `team`, or for the calling thread alone, which run samplers on rows of logits."""
+
+    def __init__(self, team: Team | None = None) -> None:
+        self._team = team
+        self._address = library.addresses([RUN])[RUN]
+        self._call = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(self._address)
+        self._n_vocab = 0
+        self._pools = self._work = np.empty(0, np.int64)
+
+    def choose(self, rows: Sequence[tuple[Sampler, Float32, Sequence[int]]]) -> None:
+        """Have samplers choose the next token, given each its logits (n_vocab,) and all tokens before it.
+
+        A row is done by one thread from start to end, so nothing depends on how many there are.
+        """
+        if not rows:
+            return
+        self._make_room(max(len(logits) for _, logits, _ in rows))
+        table = np.stack([sampler.row(logits, tokens) for sampler, logits, tokens in rows])
+        arguments = argument_block(ROWS, rows=table.ctypes.data, n_rows=len(rows), next=0,
+                                   pools=self._pools.ctypes.data, pool_stride=self._pools.strides[0])
+        if self._team is None or len(rows) == 1:
+            self._call(arguments.ctypes.data, 0, 0, 1)
+        else:
+            tape = np.array([[self._address, arguments.ctypes.data, 0, 0]], np.int64)
+            self._team.run(tape, 0)
+
+    def _make_room(self, n_vocab: int) -> None:
+        if n_vocab <= self._n_vocab:
+            return
+        n_threads = self._team.n_threads if self._team else 1
+        sizes = {name: work_bytes(name, n_vocab) for name in WORK_BYTES}
+        self._work = np.empty((n_threads, sum(sizes.values()) // 8 + LINE), np.int64)
+        self._pools = np.zeros((n_threads, (8 * len(POOL._fields) + LINE - 1) // LINE * LINE // 8), np.int64)
+        for i in range(n_threads):
+            address = self._work[i].ctypes.data
+            for name, size in sizes.items():
+                self._pools[i, getattr(POOL, name) // 8] = address
+                address += size
+        self._n_vocab = n_vocab

@@ -1,0 +1,230 @@
+"""Samplers that leave only some of the candidates. `min_keep` is how many at least."""
+
+import math
+
+from ggpy.kernels.cpu.kernel import device, kernel
+from ggpy.kernels.cpu.sample_order import largest, own_logits
+from ggpy.kernels.cpu.sample_pool import (
+    COUNT,
+    FEW,
+    KEEP,
+    MIN_P,
+    OTHERS,
+    POOL,
+    TOP_K,
+    TOP_N_SIGMA,
+    TOP_P,
+    TYPICAL,
+    XTC,
+)
+from ggpy.kernels.cpu.sample_random import next_float
+from ggpy.kernels.cpu.sample_simd import (
+    bits_at_least,
+    bits_greater,
+    call,
+    count_bits,
+    load_f64,
+    store_f64,
+    sum_f64,
+    sum_products,
+)
+from ggpy.kernels.cpu.simd import (
+    absolute,
+    keep_first,
+    load_f32,
+    load_first,
+    load_i64,
+    maximum,
+    select_less,
+    splat_f32x16,
+    store,
+    store_f32,
+    store_i32,
+    store_i64,
+)
+
+LANES = 16
+INF = float("inf")
+SURELY_0 = 1000.0       # a logit this far below the best has no probability
+GROUPS_PER_TOKEN = 4    # of those that top_k is to leave, in which it first looks for a maximum each
+
+
+@kernel
+def top_k(args, pool, how, unused):
+    """The k most probable.
+
+    k groups with a maximum of at least t hold k logits of at least t, so the k-th largest of more maxima is a bound
+    that few logits reach; finding it takes one pass.
+    """
+    k, n = load_i64(args + TOP_K.k), load_i64(pool + POOL.n)
+    n_vectors = (k * GROUPS_PER_TOKEN + LANES - 1) // LANES      # of maxima
+    size = n // (n_vectors * LANES)                              # of a group
+    if size > 1 and load_i64(pool + POOL.keys) == 0:
+        logits = load_i64(pool + POOL.logits)
+        store_f32(pool + POOL.cut, bound(logits, size, n_vectors, k, load_i64(pool + POOL.weights), pool + POOL.cut))
+        store_i64(pool + POOL.at, n)
+        call(pool, POOL.keep, logits, 0)
+    call(pool, POOL.sort, 0, 0)
+    if k <= FEW:
+        call(pool, POOL.sort, 0, 1)
+    if load_i64(pool + POOL.keys) == 0:
+        store_i64(pool + POOL.n, min(n, k, load_i64(pool + POOL.n)))
+    else:
+        call(pool, POOL.first, k, 0)
+
+
+@device
+def bound(x, size, n_vectors, k, maxima, spare):
+    """The k-th largest of the maxima of 16 * n_vectors groups of `size` of the floats x.
+
+    Found bit by bit among the numbers whose bits rise with a float; `spare` is memory of a float32.
+    """
+    for i in range(n_vectors):
+        most = splat_f32x16(-INF)
+        for j in range(size):
+            most = maximum(load_first(x + 64 * (i * size + j), LANES), most)
+        store(maxima + 64 * i, most)
+    low, high = -0x7F800001, 0x7F800000         # -inf and inf; the bound is at least `low` and less than `high`
+    while high - low > 1:
+        middle = (low + high) >> 1
+        store_i32(spare, middle ^ ((middle >> 31) & 0x7FFFFFFF))
+        candidate, count = splat_f32x16(load_f32(spare)), 0
+        for i in range(n_vectors):
+            count += count_bits(bits_at_least(load_first(maxima + 64 * i, LANES), candidate))
+        if count >= k:
+            low = middle
+        else:
+            high = middle
+    store_i32(spare, low ^ ((low >> 31) & 0x7FFFFFFF))
+    return load_f32(spare)
+
+
+@kernel
+def top_p(args, pool, how, unused):
+    """The most probable that add up to p.
+
+    Where min_p comes next, what that will remove need not be put in order here.
+    """
+    call(pool, POOL.sort, 0, 0)
+    call(pool, POOL.weigh, 0, 0)
+    store_f64(pool + POOL.target, load_f64(args + TOP_P.p) * load_f64(pool + POOL.total))
+    if load_i64(pool + POOL.keys) != 0 and load_i64(args + TOP_P.has_floor) != 0:
+        keep_above(pool, load_f32(args + TOP_P.log_floor), 0)
+        call(pool, POOL.weigh, 0, 0)
+    keep_reached(pool, load_i64(args + TOP_P.min_keep))
+
+
+@device
+def keep_reached(pool, min_keep):
+    """Only the candidates up to the one at which the running sum reaches `target` stay, at least `min_keep`."""
+    call(pool, POOL.reach, 0, 0)
+    keys = load_i64(pool + POOL.keys)
+    if keys == 0:
+        store_i64(pool + POOL.n, min(load_i64(pool + POOL.n), max(load_i64(pool + POOL.at) + 1, min_keep)))
+        return
+    if min_keep > 1:
+        call(pool, POOL.keep, keys, COUNT)
+        if load_i64(pool + POOL.n_kept) < min_keep:
+            call(pool, POOL.first, min_keep, 0)
+            return
+    call(pool, POOL.keep, keys, KEEP)
+
+
+@device
+def keep_above(pool, log_p, min_keep):
+    """Only logits that are at most -log_p below the best stay, at least `min_keep`."""
+    logits, n = load_i64(pool + POOL.logits), load_i64(pool + POOL.n)
+    store_f32(pool + POOL.cut, largest(logits, n) + log_p)
+    store_i64(pool + POOL.at, n)
+    if min_keep > 1:
+        call(pool, POOL.keep, logits, COUNT)
+        if load_i64(pool + POOL.n_kept) < min_keep:
+            call(pool, POOL.sort, 0, 0)
+            call(pool, POOL.first, min_keep, 0)
+            return
+    call(pool, POOL.keep, logits, KEEP)
+
+
+@kernel
+def min_p(args, pool, how, unused):
+    """Those at least e^log_p times as probable as the best."""
+    keep_above(pool, load_f32(args + MIN_P.log_p), load_i64(args + MIN_P.min_keep))
+
+
+@kernel
+def typical(args, pool, how, unused):
+    """Those whose information, -log of the probability, is nearest to the average and that add up to more than p.
+
+    They stand in the order of that distance from now on. Since information is a constant less the logit, the distance
+    is that of the logit from the average one (Meister et al., Locally Typical Sampling, 2022).
+    """
+    call(pool, POOL.sort, 0, 0)
+    call(pool, POOL.weigh, 0, 0)
+    n, logits, weights = load_i64(pool + POOL.n), load_i64(pool + POOL.logits), load_i64(pool + POOL.weights)
+    most, total, mean = splat_f32x16(largest(logits, n)), load_f64(pool + POOL.total), 0.0
+    for i in range(0, n, LANES):
+        below = maximum(load_first(logits + 4 * i, n - i) - most, splat_f32x16(-SURELY_0))
+        mean += sum_products(keep_first(load_first(weights + 4 * i, n - i), n - i, splat_f32x16(0.0)), below)
+    center = splat_f32x16(mean / total)
+    distances = load_i64(pool + POOL.own_keys)
+    for i in range(0, n, LANES):
+        away = absolute((load_first(logits + 4 * i, n - i) - most) - center)
+        store(distances + 4 * i, splat_f32x16(0.0) - away)
+    store_i64(pool + POOL.keys, distances)
+    store_i64(pool + POOL.is_sorted, 0)
+    if n <= FEW:
+        call(pool, POOL.sort, 0, 1)
+        call(pool, POOL.weigh, 0, 0)
+    store_f64(pool + POOL.target, load_f64(args + TYPICAL.p) * total)
+    keep_reached(pool, load_i64(args + TYPICAL.min_keep))
+
+
+@kernel
+def top_n_sigma(args, pool, how, unused):
+    """Logits within n standard deviations of the best. The others become -inf and stay."""
+    n, minus_inf, zero = load_i64(pool + POOL.n), splat_f32x16(-INF), splat_f32x16(0.0)
+    if n <= 1:
+        return
+    logits = own_logits(pool)
+    best = largest(logits, n)
+    most = splat_f32x16(best)
+    count, total, squares = 0, 0.0, 0.0
+    for i in range(0, n, LANES):
+        below = keep_first(load_first(logits + 4 * i, n - i) - most, n - i, minus_inf)
+        count += count_bits(bits_greater(below, minus_inf))
+        below = select_less(minus_inf, below, below, zero)
+        total += sum_f64(below)
+        squares += sum_products(below, below)
+    deviation = math.sqrt(max(squares / count - (total / count) * (total / count), 0.0))
+    bound = splat_f32x16(best - load_f32(args + TOP_N_SIGMA.n) * deviation)
+    for i in range(0, n, LANES):
+        values = load_first(logits + 4 * i, n - i)
+        store(logits + 4 * i, select_less(values, bound, minus_inf, values))
+
+
+@kernel
+def xtc(args, pool, how, unused):
+    """Exclude top choices: by chance, of those that reach `threshold`, only the last stays."""
+    n = load_i64(pool + POOL.n)
+    if n < 2 or next_float(load_i64(args + XTC.random)) > load_f32(args + XTC.probability):
+        return
+    call(pool, POOL.sort, 0, 0)
+    call(pool, POOL.weigh, 0, 0)
+    weights, total = load_i64(pool + POOL.weights), splat_f32x16(load_f64(pool + POOL.total))
+    threshold, n_out = splat_f32x16(load_f32(args + XTC.threshold)), -1
+    for i in range(0, n, LANES):
+        n_out += count_bits(bits_at_least(keep_first(load_first(weights + 4 * i, n - i) / total, n - i,
+                                                     splat_f32x16(-1.0)), threshold))
+    if n_out <= 0 or n - n_out < load_i64(args + XTC.min_keep):
+        return
+    keys = load_i64(pool + POOL.keys)
+    if keys == 0:
+        keys = load_i64(pool + POOL.logits)
+        store_i64(pool + POOL.at, n_out - 1)
+        store_f32(pool + POOL.cut, load_f32(keys + 4 * (n_out - 1)))
+    else:
+        for i in range(0, n, LANES):
+            store(weights + 4 * i, splat_f32x16(1.0))
+        store_f64(pool + POOL.target, n_out * 1.0)
+        call(pool, POOL.find, 0, 0)
+    call(pool, POOL.keep, keys, OTHERS)

@@ -1,0 +1,334 @@
+"""Candidates in order: weights, sorting as little as it takes, and finding a place. See `sample_pool.py`.
+
+The order is that of 64-bit integers: in the upper half one that rises as the key falls, then the place in memory.
+"""
+
+from ggpy.kernels.cpu.kernel import device, kernel
+from ggpy.kernels.cpu.sample_pool import COUNT, FEW, N_SLICES, OTHERS, POOL, SLICE_SUMS, SUM_BLOCK
+from ggpy.kernels.cpu.sample_simd import (
+    bits_equal,
+    bits_greater,
+    call,
+    count_bits,
+    exp_nonpositive,
+    load_f64,
+    lowest_bit,
+    store_f64,
+    sum_f64,
+)
+from ggpy.kernels.cpu.simd import (
+    keep_first,
+    load_f32,
+    load_first,
+    load_i32,
+    load_i64,
+    max_lanes,
+    maximum,
+    minimum,
+    select_less,
+    splat_f32x16,
+    store,
+    store_f32,
+    store_i32,
+    store_i64,
+    to_i32,
+)
+
+LANES = 16
+INF = float("inf")
+LARGEST = 3.4028234663852886e38
+DIGIT = 256             # values of a digit of the radix sort
+
+
+@device
+def largest(x, n):
+    """The largest of the floats x (n,)."""
+    most = splat_f32x16(-INF)
+    for i in range(0, n, LANES):
+        most = maximum(keep_first(load_first(x + 4 * i, n - i), n - i, splat_f32x16(-INF)), most)
+    return max_lanes(most)
+
+
+@device
+def own_logits(pool):
+    """Makes the logits a copy that may be written to, which the keys are not; returns its address."""
+    n, logits, own = load_i64(pool + POOL.n), load_i64(pool + POOL.logits), load_i64(pool + POOL.own_logits)
+    keys = load_i64(pool + POOL.own_keys)
+    if load_i64(pool + POOL.keys) == own:
+        for i in range(0, n, LANES):
+            store(keys + 4 * i, load_first(own + 4 * i, n - i))
+        store_i64(pool + POOL.keys, keys)
+    if logits != own:
+        for i in range(0, n, LANES):
+            store(own + 4 * i, load_first(logits + 4 * i, n - i))
+        store_i64(pool + POOL.logits, own)
+    return own
+
+
+@kernel
+def best(args, pool, how, unused):
+    """Only the first in order stays, and if the order is that of memory, the first of the largest logits."""
+    n, logits, ids = load_i64(pool + POOL.n), load_i64(pool + POOL.logits), load_i64(pool + POOL.ids)
+    keys = load_i64(pool + POOL.keys)
+    keys = logits if keys == 0 else keys
+    most = largest(keys, n)
+    at = 0
+    while at < n and load_f32(keys + 4 * at) != most:
+        group = bits_equal(load_first(keys + 4 * at, n - at), splat_f32x16(most))
+        at += LANES if group == 0 else lowest_bit(group)
+    if at >= n or not abs(most) <= LARGEST:
+        store_i64(pool + POOL.is_broken, 1)
+        at = 0
+    store_i32(load_i64(pool + POOL.own_ids), at if ids == 0 else load_i32(ids + 4 * at))
+    store_f32(load_i64(pool + POOL.own_logits), load_f32(logits + 4 * at))
+    store_i64(pool + POOL.ids, load_i64(pool + POOL.own_ids))
+    store_i64(pool + POOL.logits, load_i64(pool + POOL.own_logits))
+    store_i64(pool + POOL.keys, 0)
+    store_i64(pool + POOL.n, 1)
+    store_i64(pool + POOL.at, 0)
+
+
+@kernel
+def weigh(args, pool, how, unused):
+    """Probabilities but for a common factor, e^(logit - best), their sums by blocks of SUM_BLOCK, and their total."""
+    n, logits = load_i64(pool + POOL.n), load_i64(pool + POOL.logits)
+    weights, sums = load_i64(pool + POOL.weights), load_i64(pool + POOL.sums)
+    most = splat_f32x16(largest(logits, n))
+    zero = splat_f32x16(0.0)
+    total = 0.0
+    for start in range(0, n, SUM_BLOCK):
+        block = 0.0
+        for i in range(start, min(n, start + SUM_BLOCK), LANES):
+            weight = keep_first(exp_nonpositive(load_first(logits + 4 * i, n - i) - most), n - i, zero)
+            store(weights + 4 * i, weight)
+            block += sum_f64(weight)
+        store_f64(sums + start // SUM_BLOCK * 8, block)
+        total += block
+    store_f64(pool + POOL.total, total)
+
+
+@kernel
+def sort(args, pool, now, unused):
+    """From now on candidates stand by falling logit; with `now` not 0 they are put into their order in memory."""
+    n, keys = load_i64(pool + POOL.n), load_i64(pool + POOL.keys)
+    if now == 0:
+        if load_i64(pool + POOL.is_sorted) != 0:
+            return
+        if keys != 0:
+            call(pool, POOL.sort, 0, 1)
+        keys = load_i64(pool + POOL.logits)
+        store_i64(pool + POOL.is_sorted, 1)
+        i = 1
+        while i < n and load_f32(keys + 4 * i) <= load_f32(keys + 4 * i - 4):
+            i += 1
+        if i >= n:
+            return                          # they stand so already
+        store_i64(pool + POOL.keys, keys)
+        if n > FEW:
+            return
+    if keys == 0:
+        return
+    pairs, spare = load_i64(pool + POOL.pairs), load_i64(pool + POOL.spare)
+    for i in range(n):
+        bits = load_i32(keys + 4 * i)
+        store_i64(pairs + 8 * i, pair(bits, i))
+    pairs, spare = sort_pairs(pairs, spare, n, load_i64(pool + POOL.slices))
+    logits, ids = load_i64(pool + POOL.logits), load_i64(pool + POOL.ids)
+    for i in range(n):
+        at = load_i64(pairs + 8 * i) & 0xFFFFFFFF
+        store_i32(spare + 8 * i, at if ids == 0 else load_i32(ids + 4 * at))
+        store_i32(spare + 8 * i + 4, load_i32(logits + 4 * at))
+    logits, ids = load_i64(pool + POOL.own_logits), load_i64(pool + POOL.own_ids)
+    for i in range(n):
+        store_i32(ids + 4 * i, load_i32(spare + 8 * i))
+        store_i32(logits + 4 * i, load_i32(spare + 8 * i + 4))
+    store_i64(pool + POOL.logits, logits)
+    store_i64(pool + POOL.ids, ids)
+    store_i64(pool + POOL.keys, 0)
+
+
+@device
+def pair(bits, at):
+    """What stands for a key, given as the bits of a float32, and a place in memory: smaller ones come first."""
+    if bits == -0x80000000:
+        bits = 0                            # -0 is 0
+    return ~(bits ^ ((bits >> 31) & 0x7FFFFFFF)) << 32 | at
+
+
+@device
+def sort_pairs(pairs, spare, n, counts):
+    """Sorts int64 (n,) by its upper halves, equal ones as they stand; returns where the result is and where it is not.
+
+    A radix sort by bytes, without those in which all are equal.
+    """
+    for i in range(4 * DIGIT):
+        store_i64(counts + 8 * i, 0)
+    for i in range(n):
+        key = (load_i64(pairs + 8 * i) >> 32) + 0x80000000
+        for digit in range(4):
+            count = counts + 8 * (digit * DIGIT + ((key >> 8 * digit) & 255))
+            store_i64(count, load_i64(count) + 1)
+    for digit in range(4):
+        shift, first = 8 * digit, counts + 8 * digit * DIGIT
+        key = (load_i64(pairs) >> 32) + 0x80000000
+        if load_i64(first + 8 * ((key >> shift) & 255)) == n:
+            continue
+        place = 0
+        for i in range(DIGIT):
+            count = load_i64(first + 8 * i)
+            store_i64(first + 8 * i, place)
+            place += count
+        for i in range(n):
+            value = load_i64(pairs + 8 * i)
+            at = first + 8 * ((((value >> 32) + 0x80000000) >> shift) & 255)
+            store_i64(spare + 8 * load_i64(at), value)
+            store_i64(at, load_i64(at) + 1)
+        pairs, spare = spare, pairs
+    return pairs, spare
+
+
+@kernel
+def keep(x, pool, how, unused):
+    """Of the floats x (n,), only those above `cut` and, up to place `at`, those equal to it stay in the pool.
+
+    `how` is KEEP, or OTHERS: only the others stay, or COUNT: all stay, `n_kept` says of how many this is true.
+    """
+    n, ids, keys = load_i64(pool + POOL.n), load_i64(pool + POOL.ids), load_i64(pool + POOL.keys)
+    logits, own_logits = load_i64(pool + POOL.logits), load_i64(pool + POOL.own_logits)
+    own_ids, own_keys = load_i64(pool + POOL.own_ids), load_i64(pool + POOL.own_keys)
+    cut, n_ties = splat_f32x16(load_f32(pool + POOL.cut)), load_i64(pool + POOL.at) + 1
+    has_keys = keys != 0 and keys != logits
+    m = 0
+    for i in range(0, n, LANES):
+        values = load_first(x + 4 * i, n - i)
+        valid = (1 << min(n - i, LANES)) - 1
+        ties = (1 << min(max(n_ties - i, 0), LANES)) - 1
+        kept = (bits_greater(values, cut) | (bits_equal(values, cut) & ties)) & valid
+        if how == OTHERS:
+            kept ^= valid
+        if how == COUNT:
+            m += count_bits(kept)
+            kept = 0
+        while kept != 0:
+            at = i + lowest_bit(kept)
+            kept &= kept - 1
+            store_i32(own_ids + 4 * m, at if ids == 0 else load_i32(ids + 4 * at))
+            store_i32(own_logits + 4 * m, load_i32(logits + 4 * at))
+            if has_keys:
+                store_i32(own_keys + 4 * m, load_i32(keys + 4 * at))
+            m += 1
+    if how == COUNT:
+        store_i64(pool + POOL.n_kept, m)
+        return
+    store_i64(pool + POOL.n, m)
+    store_i64(pool + POOL.ids, own_ids)
+    store_i64(pool + POOL.logits, own_logits)
+    if keys != 0:
+        store_i64(pool + POOL.keys, own_keys if has_keys else own_logits)
+        if m <= FEW:
+            call(pool, POOL.sort, 0, 1)
+
+
+@kernel
+def reach(args, pool, how, unused):
+    """Sets `at` and `cut` to the candidate at which the running sum of weights, in order, reaches `target`.
+
+    At the latest to the last one that adds to it.
+    """
+    target, n = load_f64(pool + POOL.target), load_i64(pool + POOL.n)
+    if load_i64(pool + POOL.keys) != 0:
+        call(pool, POOL.find, 0, 0)
+        return
+    weights, sums = load_i64(pool + POOL.weights), load_i64(pool + POOL.sums)
+    start, running = 0, 0.0
+    while start + SUM_BLOCK < n and running + load_f64(sums + start // SUM_BLOCK * 8) < target:
+        running += load_f64(sums + start // SUM_BLOCK * 8)
+        start += SUM_BLOCK
+    at, i = start, start
+    while i < n and running < target:
+        weight = load_f32(weights + 4 * i)
+        if weight > 0.0:
+            at = i
+            running += weight
+        i += 1
+    store_i64(pool + POOL.at, at)
+    store_f32(pool + POOL.cut, load_f32(load_i64(pool + POOL.logits) + 4 * at))
+
+
+@kernel
+def first(k, pool, how, unused):
+    """Only the first k in order stay."""
+    n, keys = load_i64(pool + POOL.n), load_i64(pool + POOL.keys)
+    if k >= n:
+        return
+    if keys == 0:
+        store_i64(pool + POOL.n, k)
+        return
+    weights = load_i64(pool + POOL.weights)
+    for i in range(0, n, LANES):
+        store(weights + 4 * i, splat_f32x16(1.0))
+    store_f64(pool + POOL.target, k * 1.0)
+    call(pool, POOL.find, 0, 0)
+    call(pool, POOL.keep, keys, 0)
+
+
+@kernel
+def find(args, pool, wants_head, unused):
+    """As `reach`, of candidates that have keys: adds up slices of their range and sorts the one where it happens.
+
+    With `wants_head` not 0, that one and all before it: `pairs` then are the first candidates in order.
+    """
+    n, keys, weights = load_i64(pool + POOL.n), load_i64(pool + POOL.keys), load_i64(pool + POOL.weights)
+    pairs, numbers, sums = load_i64(pool + POOL.pairs), load_i64(pool + POOL.spare), load_i64(pool + POOL.slices)
+    slice_candidates(keys, n, weights, numbers, sums)
+    target, before, running, chosen, last = load_f64(pool + POOL.target), 0.0, 0.0, -1, 0
+    for i in range(N_SLICES):
+        added = 0.0
+        for j in range(SLICE_SUMS):
+            added += load_f64(sums + 8 * (SLICE_SUMS * i + j))
+        if added > 0.0 and chosen < 0:
+            before, running, last = running, running + added, i
+            chosen = i if running >= target else -1
+    lowest = 0 if wants_head != 0 else last
+    m = 0
+    for i in range(n):
+        number = load_i32(numbers + 4 * i)
+        if lowest <= number <= last:
+            store_i64(pairs + 8 * m, pair(load_i32(keys + 4 * i), i))
+            m += 1
+    pairs, _ = sort_pairs(pairs, numbers, m, sums)
+    running = 0.0 if wants_head != 0 else before
+    at, i = load_i64(pairs) & 0xFFFFFFFF, 0
+    while i < m and running < target:
+        candidate = load_i64(pairs + 8 * i) & 0xFFFFFFFF
+        weight = load_f32(weights + 4 * candidate)
+        if weight > 0.0:
+            at = candidate
+            running += weight
+        i += 1
+    store_i64(pool + POOL.at, at)
+    store_f32(pool + POOL.cut, load_f32(keys + 4 * at))
+    store_i64(pool + POOL.head, pairs)
+
+
+@device
+def slice_candidates(keys, n, weights, numbers, sums):
+    """Numbers int32 (n,) of the slices that keys are in, the largest in slice 0, and the sums of weights in each.
+
+    There are SLICE_SUMS sums of every slice, so that candidates do not wait for each other.
+    """
+    zero, infinite = splat_f32x16(0.0), splat_f32x16(INF)
+    top, spread = splat_f32x16(largest(keys, n)), zero
+    for i in range(0, n, LANES):
+        below = keep_first(top - load_first(keys + 4 * i, n - i), n - i, zero)
+        spread = maximum(select_less(below, infinite, below, zero), spread)
+    width = max_lanes(spread)
+    scale = min((N_SLICES - 1) / width, 1e30) if width > 0.0 else 1.0
+    for i in range(SLICE_SUMS * N_SLICES):
+        store_f64(sums + 8 * i, 0.0)
+    for start in range(0, n, LANES):
+        below = (top - load_first(keys + 4 * start, n - start)) * scale
+        store(numbers + 4 * start, to_i32(minimum(below, splat_f32x16(N_SLICES - 1.0))))
+        for i in range(start, min(n, start + LANES)):
+            at = sums + 8 * (SLICE_SUMS * load_i32(numbers + 4 * i) + i % SLICE_SUMS)
+            store_f64(at, load_f64(at) + load_f32(weights + 4 * i))

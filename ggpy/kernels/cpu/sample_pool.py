@@ -1,0 +1,91 @@
+"""What sampling kernels share: the candidates of one row, and their argument blocks. Imports no Numba.
+
+A sampling kernel is `(args, pool, how, unused)`: its argument block, then the candidates. A request's chain is a tape
+of (kernel address, argument block) rows, and "sample_rows.run" walks the tapes of all rows of a step. A kernel calls
+a method of the candidates, such as `sort`, by its address in the pool.
+
+Candidates stand in memory in the order in which a draw goes through them, or, if `keys` is not 0, by falling key, equal
+ones as in memory: most samplers need no more of an order than its beginning. Few candidates always stand in order.
+"""
+
+from ggpy.kernels.cpu.arguments import WORD, fields
+
+KEEP, OTHERS, COUNT = 0, 1, 2       # how "sample_order.keep" works
+FEW = 4096              # candidates up to which putting them in order at once costs next to nothing
+SUM_BLOCK = 512         # weights that are added up at once
+N_SLICES = 512          # of the range of keys, where it takes finding a place in the order
+SLICE_SUMS = 4          # of each slice, so that candidates do not wait for each other
+LANES = 16
+MT_WORDS = 624          # of the state of a Mersenne twister
+
+METHODS = "weigh sort keep first reach find best"           # the kernels of sample_order.py, fields of a row and a pool
+
+# what the pool of a row is like at first
+ROW_START = (
+    "n "                # candidates
+    "ids "              # address of int32 (n,); 0: they are 0 .. n - 1
+    "logits "           # address of float32 (n,): the row of the model, which is never written to, or `own_logits`
+    "keys "             # address of float32 (n,) to order by; 0: they stand in order
+    "is_sorted "        # whether the order is that of falling logits
+    "at "               # place in memory: of the candidate that was found or chosen
+    "is_broken "        # set by a kernel that finds nothing to choose from
+    "n_vocab "
+    "window n_window "  # address of int32 (n_window,): the last tokens before this one, and twice that for work
+    f"{METHODS} ")
+N_START = len(ROW_START.split())
+# work memory of a pool: bytes for each token of the vocabulary, and besides
+WORK_BYTES = {
+    "own_logits": (4, 0), "own_ids": (4, 0), "own_keys": (4, 0),
+    "weights": (4, 0), "sums": (8, 0), "chances": (4, 0), "pairs": (8, 0), "spare": (8, 0),
+    "slices": (0, 8 * SLICE_SUMS * N_SLICES),
+}
+POOL = fields(
+    ROW_START +
+    "cut "              # float32: the key of what was found
+    "target "           # float64: the running sum to find
+    "total "            # float64: the sum of the weights
+    "n_kept "           # what was counted
+    "head "             # address of int64: the first candidates in order, places in the lower halves
+    + " ".join(WORK_BYTES))
+ROW = fields(f"{ROW_START} tape n_entries result n_tokens")
+ROW_BYTES = WORD * len(ROW._fields)
+RESULT = fields("token n_tokens is_broken")     # `n_tokens` is written last: how many tokens there were before this one
+ROWS = fields("rows n_rows next pools pool_stride")
+
+BIAS = fields("tokens biases n")
+PENALTIES = fields("last_n repeat frequency presence")
+DRY = fields("last_n multiplier base allowed_length max_exponent starts n_starts tails")   # float64 multiplier and base
+TOP_N_SIGMA = fields("n")
+TOP_K = fields("k")
+TOP_P = fields("p min_keep has_floor log_floor")        # float64 p; float32 log_floor
+MIN_P = fields("log_p min_keep")
+TYPICAL = fields("p min_keep")                          # float64 p
+XTC = fields("random probability threshold min_keep")
+TEMPERATURE = fields("value")
+DYNAMIC = fields("low high exponent")                   # all float64
+DRAW = fields("random needs_two")                       # needs_two: a single candidate takes no number
+MIROSTAT = fields("mu tau eta")                         # all float64
+ADAPTIVE = fields("target decay weighted_sum total_weight")     # all float64
+
+
+def work_bytes(name: str, n_vocab: int) -> int:
+    """Bytes of the work memory `name`, whole vectors, for a vocabulary of `n_vocab`."""
+    for_each, besides = WORK_BYTES[name]
+    return for_each * (-(-n_vocab // LANES) + 1) * LANES + besides
+
+
+# the methods that a kernel may call
+CALLS = {
+    "sample_order.sort": "sort", "sample_order.keep": "sort", "sample_order.reach": "find",
+    "sample_order.first": "find keep", "sample_cuts.top_k": "keep sort first",
+    "sample_cuts.top_p": "sort weigh keep reach first", "sample_cuts.min_p": "keep sort first",
+    "sample_cuts.typical": "sort weigh keep reach first", "sample_cuts.xtc": "sort weigh keep find",
+    "sample_temperature.dynamic": "sort weigh best", "sample_draws.draw": "weigh reach",
+    "sample_draws.mirostat_1": "sort find first", "sample_draws.mirostat_2": "sort weigh keep first",
+    "sample_draws.adaptive": "weigh",
+}
+
+# what the default chain and temperature 0 need, compiled with the model's kernels
+COMMON = ("sample_rows.run", "sample_order.best", "sample_order.weigh", "sample_order.sort", "sample_order.keep",
+          "sample_order.reach", "sample_cuts.top_k", "sample_cuts.top_p", "sample_cuts.min_p",
+          "sample_temperature.fixed", "sample_draws.draw")

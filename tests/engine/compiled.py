@@ -1,0 +1,48 @@
+"""Running a sampler in tests: its choice, or the candidates that its chain leaves."""
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ggpy.engine.config import SamplingParams
+from ggpy.engine.sampling import Sampler, SamplingMemory
+from ggpy.engine.sampling.dry import NO_BREAKERS, Breakers
+from ggpy.kernels.cpu.sample_pool import POOL, ROW
+from tests.engine.sampler_meaning import Pool
+
+Float32 = NDArray[np.float32]
+SELECTORS = ("draw", "mirostat_learn", "adaptive", "adaptive_learn")
+
+_memory = SamplingMemory()
+
+
+def sample(sampler: Sampler, logits: Float32, tokens: Sequence[int] = ()) -> int:
+    """The token after `tokens`. Raises GgpyError if there is none."""
+    _memory.choose([(sampler, logits, tokens)])
+    return sampler.chosen_after(tokens)
+
+
+def candidates(p: SamplingParams, logits: Float32, tokens: Sequence[int] = (),
+               breakers: Breakers = NO_BREAKERS) -> Pool:
+    """What the chain of `p` leaves before the draw, put in order."""
+    sampler = Sampler(p, breakers=breakers)
+    row, before = sampler.row(logits, tokens), logits.copy()
+    row[ROW.n_entries // 8] = sum(entry.kernel.split(".")[1] not in SELECTORS for entry in sampler._chain)
+    sampler._result[:] = -1
+    _memory.choose([(sampler, logits, tokens)])
+    assert np.array_equal(logits, before), "the backend's own logits stay as they are"
+    pool = _memory._pools[0]
+
+    def array(field: str, ctype: Any) -> NDArray[Any]:
+        address = int(pool[getattr(POOL, field) // 8])
+        n = int(pool[POOL.n // 8])
+        return np.array((ctype * n).from_address(address)) if address else np.arange(n)
+
+    ids, values = array("ids", ctypes.c_int32), array("logits", ctypes.c_float)
+    left = Pool(ids.astype(np.intp), values.astype(np.float32))
+    if pool[POOL.keys // 8]:
+        left.take(np.argsort(-array("keys", ctypes.c_float), kind="stable"))
+    return left
