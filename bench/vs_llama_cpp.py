@@ -1,188 +1,232 @@
-"""Speed, time to first token and memory beside llama.cpp's llama-bench, on this machine, in one run.
+"""Speed, time to first token and memory beside llama.cpp, on this machine, in one run.
 
-`python bench/vs_llama_cpp.py [MODEL...] --llama-bench PATH`: catalogue names or paths, by default every model that was
-pulled. Without --llama-bench and the variable LLAMA_BENCH only ours is measured. Each round starts a fresh process of
-each engine, in turns first:
+`python bench/vs_llama_cpp.py [MODEL...] --peer-bin DIR`: catalogue names or paths, by default every model that was
+pulled. DIR holds llama-bench and llama-batched-bench; without it and the variable LLAMA_BENCH only ours is measured.
+Each round starts a fresh process of each engine, in turns first. The groups, which --only selects:
 
-- pp512: tokens a second of reading 512 tokens from an empty context; ours with a token sampled at the end.
-- tg64: tokens a second of 64 steps of one token from an empty context; ours greedy, through sampling and text.
-- first token: milliseconds from the start of a process until it has read 32 tokens and says so; ours with the first
-  token chosen. Files are in the page cache and our kernels compiled; "cold" is ours once without compiled kernels.
-- memory: resident at most, in MB, of the process of pp512 and tg64, file pages included, child processes added.
+- decode: tokens a second of 64 steps of one token from an empty context; ours greedy, through sampling and text.
+- prefill: tokens a second of reading 512 tokens from an empty context; ours with a token sampled at the end.
+- batch: tokens a second of 8 sequences that generate side by side, all together.
+- depth: tokens a second of 16 steps of one token after 4,096 that were read before.
+- first: milliseconds from the start of a process until it has read 32 tokens and says so; ours with the first token
+  chosen. Files are in the page cache and our kernels compiled; "cold" is ours once without compiled kernels.
+- memory: resident at most, in MB, of a process of pp512 and tg64, file pages included, child processes added.
 
-Before speed is measured both warm up. Prints a table (median and range of the rounds; a ratio above 1 means that ours
-is better) and one line of JSON, and leaves nothing behind. Nothing else should run meanwhile: the load is printed.
+Several builds of llama.cpp (--peer-bin amx=DIR --peer-bin plain=DIR) are measured in the same rounds, and the ratio is
+to the best of them. With --level LEVEL=LABEL ours runs under GGPY_CPU=LEVEL against that build alone. --requants DIR
+measures GGUF files, such as bench/requantise.py makes, in decode and prefill.
+
+Prints a table (median and range of the rounds; a ratio above 1 means that ours is better) and one line of JSON. With
+--results FILE every finished measurement is kept, and not repeated by a later run of the same commit; --minutes ends a
+run early; --report and --plot write all that the file holds. Nothing else should run meanwhile: the load is printed.
 """
 
 import argparse
 import json
 import os
-import statistics
 import sys
-import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from bench.engine_process import N_FIRST, N_GENERATE, N_PROMPT
+from bench.comparison_report import draw, page
+from bench.engines import LlamaCpp, Ours
 from bench.environment import commit, machine
-from bench.process import Finished, run
+from bench.groups import GROUPS, LEVEL_GROUPS
+from bench.units import Key, Unit, append_unit, as_json, load_units, spread
 from ggpy.hub import catalogue
 
-UNITS = {"pp512": "tok/s", "tg64": "tok/s", "first token": "ms", "memory": "MB"}
-LOWER_IS_BETTER = ("first token", "memory")
 BUSY_LOAD = 0.5
 
-Sample = dict[str, float]       # row of the table -> value in one round
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A file and its name in the tables."""
+
+    name: str
+    path: Path
+    is_requantised: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Ours:
-    """This engine, in processes of the Python that runs the benchmark."""
+class Job:
+    """One unit to be measured: which model, and against which builds."""
 
-    n_threads: int
-
-    def sample(self, model: Path) -> Sample:
-        """One round."""
-        speed = self._process("speed", model)
-        rates: Sample = json.loads(speed.lines[-1])
-        return rates | {"first token": 1000 * self.first_token_s(model)} | memory(speed)
-
-    def first_token_s(self, model: Path, home: str | None = None) -> float:
-        """From the start of the process; `home` is the folder of compiled kernels, if not the usual one."""
-        return self._process("first", model, home).first_line_s
-
-    def _process(self, mode: str, model: Path, home: str | None = None) -> Finished:
-        script = Path(__file__).with_name("engine_process.py")
-        return run([sys.executable, str(script), mode, str(model), str(self.n_threads)],
-                   os.environ | ({"GGPY_HOME": home} if home else {}))
+    key: Key
+    model: Model
+    peers: Mapping[str, LlamaCpp]
 
 
-@dataclass(frozen=True, slots=True)
-class LlamaBench:
-    """llama.cpp's benchmark program."""
-
-    program: str
-    n_threads: int
-
-    def sample(self, model: Path) -> Sample:
-        """One round."""
-        speed = self._process(model, "-p", str(N_PROMPT), "-n", str(N_GENERATE))
-        tests = [json.loads(line) for line in speed.lines]
-        rates = {"pp512": next(test["avg_ts"] for test in tests if test["n_prompt"] == N_PROMPT),
-                 "tg64": next(test["avg_ts"] for test in tests if test["n_gen"] == N_GENERATE)}
-        first = self._process(model, "-p", str(N_FIRST), "-n", "0", "--no-warmup")
-        return rates | {"first token": 1000 * first.first_line_s} | memory(speed)
-
-    def build(self, model: Path) -> str:
-        """Which llama.cpp it is."""
-        test = json.loads(self._process(model, "-p", "1", "-n", "0", "--no-warmup").lines[0])
-        return f"{test['build_commit']} ({test['build_number']})"
-
-    def _process(self, model: Path, *options: str) -> Finished:
-        return run([self.program, "-m", str(model), *options, "-t", str(self.n_threads), "-r", "1", "-o", "jsonl"])
+def measure(job: Job, n_rounds: int, builds: Mapping[str, str]) -> Unit:
+    """All rounds of a unit."""
+    group = GROUPS[job.key.group]
+    ours = Ours(job.key.threads, job.key.level)
+    peers = {label: peer for label, peer in job.peers.items() if peer.can(group)}
+    our_values: list[float] = []
+    their_values: dict[str, list[float]] = {label: [] for label in peers}
+    before = load()
+    for i in range(min(n_rounds, group.max_rounds)):
+        turns: list[tuple[Ours | LlamaCpp, list[float]]] = [
+            (ours, our_values), *((peer, their_values[label]) for label, peer in peers.items())]
+        first = i % len(turns)
+        for engine, values in turns[first:] + turns[:first]:
+            values.append(engine.measure(group, job.model.path))
+    return Unit(**job.key._asdict(), is_requantised=job.model.is_requantised, machine=machine(), load=before,
+                commit=commit(), builds={label: builds[label] for label in peers}, ours=our_values, theirs=their_values)
 
 
-def memory(process: Finished) -> Sample:
-    """The row of memory, where the system tells it."""
-    return {} if process.peak_bytes is None else {"memory": process.peak_bytes / 1e6}
+def load() -> float | None:
+    """How many processes ran in the last minute, on average."""
+    return round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None
 
 
-def cold_first_token_ms(ours: Ours, model: Path) -> float:
-    """Time to first token when every kernel has to be compiled."""
-    with tempfile.TemporaryDirectory() as home:
-        return 1000 * ours.first_token_s(model, home)
+def print_unit(unit: Unit) -> None:
+    """A line of the table."""
+    label = f"{unit.kind.row} [{unit.kind.unit}]"
+    conditions = f"{unit.threads}t {unit.level}".strip()
+    against = f"  {unit.best}" if unit.best is not None and (len(unit.theirs) > 1 or unit.level) else ""
+    print(f"{unit.model:<20} {label:<24} {conditions:<14} {spread(unit.ours, 1):>26} {spread(unit.best_values, 1):>26} "
+          f"{spread(unit.ratios, 2):>20}{against}", flush=True)
 
 
-def ratio(row: str, ours: float, theirs: float) -> float:
-    """How many times better ours is."""
-    return theirs / ours if row in LOWER_IS_BETTER else ours / theirs
-
-
-def compare(model: Path, ours: Ours, theirs: LlamaBench | None, *, n_rounds: int, cold: bool) -> dict[str, Any]:
-    """All rounds of one model: per row the values of each engine and the ratios."""
-    our_samples: list[Sample] = []
-    their_samples: list[Sample] = []
-    ours.sample(model)                  # compiles what is missing and reads the file once
-    for i in range(n_rounds):
-        turns: list[tuple[Ours | LlamaBench, list[Sample]]] = [(ours, our_samples)]
-        if theirs is not None:
-            turns.append((theirs, their_samples))
-        for engine, samples in turns if i % 2 == 0 else turns[::-1]:
-            samples.append(engine.sample(model))
-    result: dict[str, Any] = {}
-    for row in our_samples[0]:
-        a, b = [sample[row] for sample in our_samples], [sample[row] for sample in their_samples]
-        result[row] = {"ours": a, "llama_cpp": b, "ratio": [ratio(row, *pair) for pair in zip(a, b, strict=False)]}
-    if cold:
-        result["first token, cold"] = {"ours": [cold_first_token_ms(ours, model)], "llama_cpp": [], "ratio": []}
-    return result
-
-
-def print_table(name: str, result: dict[str, Any]) -> None:
-    """One model's rows."""
-    for row, values in result.items():
-        label = f"{row} [{UNITS[row.removesuffix(', cold')]}]"
-        print(f"{name:<20} {label:<24} {spread(values['ours'], 1):>26} {spread(values['llama_cpp'], 1):>26} "
-              f"{spread(values['ratio'], 2):>20}")
-
-
-def spread(values: Sequence[float], digits: int) -> str:
-    """Median and range."""
-    if not values:
-        return "-"
-    median = f"{statistics.median(values):.{digits}f}"
-    return median if len(values) == 1 else f"{median} ({min(values):.{digits}f}-{max(values):.{digits}f})"
-
-
-def find_models(names: Sequence[str]) -> dict[str, Path]:
-    """Name -> file of the models that the command line asks for."""
-    if not names:
-        present = {entry.name: entry.path for entry in catalogue.CATALOGUE if entry.is_present}
-        if not present:
-            raise SystemExit("no model was pulled; give a path, or run `ggpy pull smollm2`")
-        return present
-    models = {}
+def find_models(names: Sequence[str], requants: str | None) -> list[Model]:
+    """The models that the command line asks for; all that were pulled if it names none and no folder."""
+    models = []
     for name in names:
         entry = catalogue.find(name)
         path = entry.path if entry is not None else Path(name)
         if not path.is_file():
             raise SystemExit(f"{name} is neither a file nor a pulled model; `ggpy list` shows the models")
-        models[entry.name if entry is not None else path.stem] = path
+        models.append(Model(entry.name if entry is not None else path.stem, path))
+    if requants is not None:
+        files = sorted(Path(requants).glob("*.gguf"))
+        if not files:
+            raise SystemExit(f"{requants}: there are no GGUF files; bench/requantise.py makes them")
+        models += [Model(file.stem, file, is_requantised=True) for file in files]
+    elif not models:
+        models = [Model(entry.name, entry.path) for entry in catalogue.CATALOGUE if entry.is_present]
+    if not models:
+        raise SystemExit("no model was pulled; give a path, or run `ggpy pull smollm2`")
     return models
+
+
+def find_peers(args: argparse.Namespace) -> dict[str, Path]:
+    """Label -> folder of the builds of llama.cpp."""
+    folders = {}
+    for text in args.peer_bin:
+        label, is_given, folder = text.rpartition("=")
+        folders[label if is_given else "llama.cpp"] = Path(folder)
+    if args.llama_bench and not folders:
+        folders["llama.cpp"] = Path(args.llama_bench).parent
+    for label, folder in folders.items():
+        if not (folder / "llama-bench").is_file():
+            raise SystemExit(f"{label}: there is no llama-bench in {folder}")
+    return folders
+
+
+def jobs(args: argparse.Namespace, folders: Mapping[str, Path]) -> Iterator[Job]:
+    """What is to be measured, group by group."""
+    models = find_models(args.models, args.requants)
+    levels: list[tuple[str, list[str]]] = [("", list(folders))]
+    if args.level:
+        levels = [(level, [label]) for level, _, label in (text.partition("=") for text in args.level)]
+        for level, labels in levels:
+            if labels[0] not in folders:
+                raise SystemExit(f"--level {level}={labels[0]}: there is no --peer-bin {labels[0]}=DIR")
+    for name in args.only:
+        for threads in args.threads:
+            for level, labels in levels:
+                for model in models:
+                    if (level or model.is_requantised) and name not in LEVEL_GROUPS:
+                        continue
+                    peers = {label: LlamaCpp(folders[label], threads) for label in labels}
+                    yield Job(Key(name, model.name, threads, level), model, peers)
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", metavar="MODEL")
+    parser.add_argument("--peer-bin", action="append", default=[], metavar="[LABEL=]DIR",
+                        help="a build of llama.cpp; may be repeated with different labels")
+    parser.add_argument("--llama-bench", default=os.environ.get("LLAMA_BENCH"), metavar="PATH",
+                        help="the same: llama-bench, with llama-batched-bench beside it")
+    parser.add_argument("--only", type=_groups, default=list(GROUPS), metavar="GROUPS",
+                        help=f"separated by commas: {','.join(GROUPS)} (default: all)")
+    parser.add_argument("-t", "--threads", type=_threads, default=[2], metavar="N,...",
+                        help="threads of each engine (default 2)")
+    parser.add_argument("--level", action="append", default=[], metavar="LEVEL=LABEL",
+                        help="ours under GGPY_CPU=LEVEL against the build LABEL; may be repeated")
+    parser.add_argument("--requants", metavar="DIR", help="measure the GGUF files in it too")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds at most (default 5); slow groups take fewer")
+    parser.add_argument("--minutes", type=float, help="begin nothing after so many minutes")
+    parser.add_argument("--no-cold", action="store_true", help="leave out the run that compiles all kernels")
+    parser.add_argument("--results", type=Path, metavar="FILE",
+                        help="keep what is measured; do not repeat what is kept")
+    parser.add_argument("--again", action="store_true", help="repeat it nevertheless")
+    parser.add_argument("--report-only", action="store_true", help="measure nothing")
+    parser.add_argument("--report", type=Path, metavar="FILE.md", help="write a page about all that --results holds")
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw its ratios; needs matplotlib")
+    args = parser.parse_args()
+    if args.no_cold:
+        args.only = [name for name in args.only if name != "cold"]
+    return args
+
+
+def _groups(text: str) -> list[str]:
+    names = text.split(",")
+    if unknown := [name for name in names if name not in GROUPS]:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r}: expected some of {', '.join(GROUPS)}")
+    return names
+
+
+def _threads(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+def run(args: argparse.Namespace, units: dict[Key, Unit]) -> None:
+    """Measures what `units` lacks, adds it, and prints a line for each."""
+    folders = find_peers(args)
+    builds = {label: LlamaCpp(folder, 1).build() for label, folder in folders.items()}
+    todo = list(jobs(args, folders))
+    if (busy := load()) is not None and busy > BUSY_LOAD:
+        print(f"warning: the load is {busy}: what else runs here slows both engines, not equally", file=sys.stderr)
+    peer_names = ", ".join(f"{label} {build}" for label, build in builds.items()) or "no llama.cpp given: ours only"
+    print(f"{machine()}, load {busy}; at most {args.rounds} rounds; ggpy {commit()}, {peer_names}")
+    print(f"{'model':<20} {'':<24} {'':<14} {'ggpy':>26} {'llama.cpp':>26} {'ratio':>20}", flush=True)
+    shown = []
+    warm: set[tuple[Path, str]] = set()
+    start = time.monotonic()
+    for job in todo:
+        kept = units.get(job.key)
+        if kept is None or kept.commit != commit() or args.again:
+            if args.minutes is not None and time.monotonic() - start > 60 * args.minutes:
+                print(f"{args.minutes:g} minutes are over; run this again to go on", file=sys.stderr)
+                break
+            if (job.model.path, job.key.level) not in warm:
+                Ours(job.key.threads, job.key.level).warm_up(job.model.path)
+                warm.add((job.model.path, job.key.level))
+            units[job.key] = measure(job, args.rounds, builds)
+            append_unit(args.results, units[job.key])
+        print_unit(units[job.key])
+        shown.append(units[job.key])
+    print(json.dumps({"bench": "vs_llama_cpp", "units": [as_json(unit) for unit in shown]}))
 
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", metavar="MODEL")
-    parser.add_argument("--llama-bench", default=os.environ.get("LLAMA_BENCH"), metavar="PATH")
-    parser.add_argument("-t", "--threads", type=int, default=2, help="threads of each engine (default 2)")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds per model (default 5)")
-    parser.add_argument("--no-cold", action="store_true", help="leave out the run that compiles all kernels")
-    args = parser.parse_args()
-    models = find_models(args.models)
-    theirs = LlamaBench(args.llama_bench, args.threads) if args.llama_bench else None
-
-    load = round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None
-    if load is not None and load > BUSY_LOAD:
-        print(f"warning: the load is {load}: what else runs here slows both engines, not equally", file=sys.stderr)
-    peer = theirs.build(next(iter(models.values()))) if theirs else None
-    our_commit = commit()
-    print(f"{machine()}, load {load}; {args.threads} threads, {args.rounds} rounds; ggpy {our_commit}, "
-          + (f"llama.cpp {peer}" if peer else "no llama-bench given: ours only"))
-    print(f"{'model':<20} {'':<24} {'ggpy':>26} {'llama.cpp':>26} {'ratio':>20}")
-    results = {}
-    for name, path in models.items():
-        results[name] = compare(path, Ours(args.threads), theirs, n_rounds=args.rounds, cold=not args.no_cold)
-        print_table(name, results[name])
-        sys.stdout.flush()
-    rounded = json.loads(json.dumps(results), parse_float=lambda text: float(f"{float(text):.4g}"))
-    print(json.dumps({"bench": "vs_llama_cpp", "machine": machine(), "load": load, "threads": args.threads,
-                      "commit": our_commit, "llama_cpp": peer, "models": rounded}))
+    args = parse_arguments()
+    units = load_units(args.results)
+    if not args.report_only:
+        run(args, units)
+    if args.plot is not None:
+        draw(list(units.values()), args.plot)
+    if args.report is not None:
+        plot = os.path.relpath(args.plot, args.report.parent) if args.plot is not None else None
+        args.report.write_text(page(list(units.values()), plot), encoding="utf-8", newline="\n")
 
 
 if __name__ == "__main__":
