@@ -6,7 +6,7 @@ import argparse
 import re
 from typing import TYPE_CHECKING, get_args
 
-from ggpy.backends.base import Compute, KVType
+from ggpy.backends.base import Compute, KVType, Repack
 from ggpy.machine import usable_cores
 from ggpy.tools.flags import whole_number
 
@@ -68,7 +68,7 @@ def repacks(text: str) -> list[str]:
     """auto, on and off, or llama-bench's 0 and 1."""
     values = [REPACK.get(value, value) for value in text.split(",")]
     for value in values:
-        if value not in ("auto", "on", "off"):
+        if value not in get_args(Repack):
             raise argparse.ArgumentTypeError("expected some of auto, on, off, 0, 1")
     return values
 
@@ -84,7 +84,7 @@ def add_load_flags(parser: argparse.ArgumentParser) -> None:
                        help="see -b (default: 512)")
     group.add_argument("-ctk", "--cache-type-k", "-ctv", "--cache-type-v", dest="kv_type", choices=get_args(KVType),
                        default="f16", help="type of keys and values in memory (default: f16)")
-    group.add_argument("--repack", choices=("auto", "on", "off"), default="auto",
+    group.add_argument("--repack", choices=get_args(Repack), default="auto",
                        help="off: read weights where the file has them (default: auto)")
     group.add_argument("--compute", choices=get_args(Compute), default="int8",
                        help="arithmetic of the products (default: int8)")
