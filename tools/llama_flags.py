@@ -11,7 +11,7 @@ IMPLIED: dict[str, Any] = {
     "--jinja": 0, "-e --escape": 0, "-mli --multiline-input": 0, "--no-display-prompt": 0, "--no-warmup": 0,
     "--perf": 0, "--no-perf": 0, "--mmap": 0, "-fa --flash-attn": "?", "--log-disable": 0, "--log-prefix": 0,
     "--no-log-prefix": 0, "--log-timestamps": 0, "--no-log-timestamps": 0, "--log-colors": "?",
-    "--no-context-shift": 0, "--prefill-assistant": 0,
+    "--no-context-shift": 0, "--prefill-assistant": 0, "--skip-chat-parsing": 0,
 }
 # what a user could miss, so it is said that nothing happens
 WITHOUT_EFFECT: dict[str, Any] = {
@@ -24,7 +24,8 @@ WITHOUT_EFFECT: dict[str, Any] = {
     "-fitc --fit-ctx": None, "-cmoe --cpu-moe": 0, "-ncmoe --n-cpu-moe": None, "-ncffn --n-cpu-ffn": None,
     "-ot --override-tensor": None, "-kvo --kv-offload": 0, "-nkvo --no-kv-offload": 0, "--swa-full": 0,
     "-dt --defrag-thold": None, "-bs --backend-sampling": 0, "--check-tensors": 0, "-lv --verbosity": None,
-    "--log-file": None, "--reasoning-format": None, "--context-shift": 0,
+    "--log-file": None, "--log-jsonl": 0, "--context-shift": 0, "--no-prefill-assistant": 0,
+    "--no-skip-chat-parsing": 0, "--reasoning-format": None, "--reasoning-preserve": 0, "--no-reasoning-preserve": 0,
 }
 # why -> what would change answers, and must not be ignored
 UNSUPPORTED: dict[str, dict[str, Any]] = {
@@ -49,7 +50,7 @@ UNSUPPORTED: dict[str, dict[str, Any]] = {
     "download the file, or use -hf": {"-mu --model-url": None, "-dr --docker-repo": None},
     "`ggpy list` shows the models that are here": {"-cl --cache-list": 0},
     "`ggpy doctor` shows what this machine has": {"--list-devices": 0},
-    "ggpy run loads the model itself": {"--server-base": None},
+    "ggpy runs models on this machine, by itself": {"--server-base": None, "--rpc": None},
 }
 
 

@@ -118,7 +118,7 @@ class Parser(argparse.ArgumentParser):
         joined = JOINED.fullmatch(spelling)
         if joined is not None and joined[1] in self._option_string_actions:
             return f"{spelling}: a flag and its value are two words, {joined[1]} {joined[2]}"
-        near = difflib.get_close_matches(spelling, self._option_string_actions, n=3, cutoff=0.65)
+        near = difflib.get_close_matches(spelling, self._option_string_actions, n=3, cutoff=0.7)
         return f"there is no flag {spelling}" + (f" (near are {', '.join(near)})" if near else "")
 
     def _refuse_exclusive(self, namespace: argparse.Namespace) -> None:

@@ -234,5 +234,6 @@ def choose_template(llm: LLM, args: argparse.Namespace, source: str | None, syst
             raise ConfigError("this model has no chat template, so there is no place for a system prompt; choose one "
                               "with --chat-template, chatml for example")
         return None
-    metadata = llm.metadata if source is None else {"tokenizer.chat_template": source}
-    return ChatTemplate.from_metadata(metadata, llm.tokenizer)
+    if source is None:
+        return ChatTemplate.from_metadata(llm.metadata, llm.tokenizer)
+    return ChatTemplate.from_source(source, llm.tokenizer, key="the chat template")

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -139,6 +140,11 @@ def test_raw_prompts_go_without_a_template(run: Run, argv: list[str], template: 
     (["m", "a", "-c", "1"], "-c 1: expected a whole number of at least 2, or 0"),
     (["m", "a", "-c", "64", "--pool-tokens", "32"], "--pool-tokens 32: expected at least 64, as -c has it"),
     (["m", "a", "-t", "513"], "-t 513: expected a whole number from 1 to 512, or -1"),
+    (["m", "-p"], "-p needs a value: TEXT"),
+    (["m", "a", "-temp", "1"], "there is no flag -temp (near are --temp)"),
+    (["m", "a", "-tmp=1"], "there is no flag -tmp (near are --temp)"),
+    (["m", "a", "--raw=1"], "--raw takes no value"),
+    (["m", "a", "--color=pink"], "--color pink: expected one of on, off, auto"),
     (["m", "a", "-t4"], "-t4: a flag and its value are two words, -t 4"),
     (["m", "a", "-j", "{}"], "-j is not supported yet (ggpy cannot constrain answers)"),
     (["m", "a", "--lora", "x"], "--lora is not supported yet (ggpy has no adapters)"),
@@ -365,8 +371,15 @@ def test_system_prompts_may_lie_in_a_file(run: Run, tmp_path: Path) -> None:
 
 def test_flags_for_what_ggpy_does_anyway(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     """Scripts for llama.cpp run; what a user could miss is said."""
-    run("m", "x", "--jinja", "-mli", "-fa", "on", "-ngl", "99", "--no-display-prompt", "--no-show-timings")
-    assert capsys.readouterr().err == "ggpy: -ngl has no effect\n"
+    run("m", "x", "--jinja", "-mli", "-fa", "on", "-ngl", "99", "-mg", "0", "--no-display-prompt", "--no-show-timings")
+    assert capsys.readouterr().err == "ggpy: -ngl has no effect\nggpy: -mg has no effect\n"
+
+
+def test_a_token_for_hugging_face(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Is where its tools look for it."""
+    monkeypatch.setenv("HF_TOKEN", "another")
+    run("m", "x", "-hft", "mine")
+    assert os.environ["HF_TOKEN"] == "mine"
 
 
 def test_underscores_in_flags_are_hyphens(run: Run) -> None:
