@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, get_args
 
-from ggpy.backends.base import Compute
+from ggpy.backends.base import Compute, KVType
 from ggpy.hub import names
 from ggpy.machine import usable_cores
 from ggpy.tools.bench_flags import kv_types, pairs, positive_numbers, repacks, whole_numbers
@@ -79,8 +79,9 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     group.add_argument("-b", "--batch-size", **numbers,
                        help="tokens of one step; the smaller of this and -ub counts (default: 2048)")
     group.add_argument("-ub", "--ubatch-size", **numbers, help="see -b (default: 512)")
-    group.add_argument("-ctk", "--cache-type-k", "-ctv", "--cache-type-v", dest="kv_types", action="append",
-                       type=kv_types, metavar="TYPE", help="types of keys and values in memory (default: f16)")
+    for letter, what in (("k", "keys"), ("v", "values")):
+        group.add_argument(f"-ct{letter}", f"--cache-type-{letter}", action="append", type=kv_types, metavar="TYPE",
+                           help=f"types of {what} in memory: {', '.join(get_args(KVType))} (default: f16)")
     group.add_argument("--repack", action="append", type=repacks, metavar="WHEN",
                        help="auto, on or off: weights are copied, or read where the file has them (default: auto)")
     group.add_argument("--compute", choices=get_args(Compute), default="int8",
@@ -144,12 +145,12 @@ def _settings(args: argparse.Namespace, specs: Iterable[str]) -> Iterator[dict[s
     from ggpy.tools.terminal import pull_progress
 
     paths: list[Path] = [resolve_model(spec, progress=pull_progress) for spec in specs]
-    for path, n_batch, n_ubatch, kv_type, repack, n_threads in itertools.product(
-            paths, _flat(args.batch_size, [2048]), _flat(args.ubatch_size, [512]), _flat(args.kv_types, ["f16"]),
-            _flat(args.repack, ["auto"]), _flat(args.threads, [usable_cores()])):
+    for path, n_batch, n_ubatch, type_k, type_v, repack, n_threads in itertools.product(
+            paths, _flat(args.batch_size, [2048]), _flat(args.ubatch_size, [512]), _flat(args.cache_type_k, ["f16"]),
+            _flat(args.cache_type_v, ["f16"]), _flat(args.repack, ["auto"]), _flat(args.threads, [usable_cores()])):
         yield {"n_batch": n_batch, "n_ubatch": n_ubatch, "settings": ModelSettings(
-            path=path, n_threads=n_threads, step_tokens=min(n_batch, n_ubatch), kv_type=kv_type, repack=repack,
-            compute=args.compute)}
+            path=path, n_threads=n_threads, step_tokens=min(n_batch, n_ubatch), cache_type_k=type_k,
+            cache_type_v=type_v, repack=repack, compute=args.compute)}
 
 
 def _flat(lists: list[list[Any]] | None, default: list[Any]) -> list[Any]:

@@ -82,8 +82,9 @@ def add_load_flags(parser: argparse.ArgumentParser) -> None:
                        help="tokens of one step; the smaller of this and -ub counts (default: 2048)")
     group.add_argument("-ub", "--ubatch-size", type=whole_number(1), default=512, metavar="N",
                        help="see -b (default: 512)")
-    group.add_argument("-ctk", "--cache-type-k", "-ctv", "--cache-type-v", dest="kv_type", choices=get_args(KVType),
-                       default="f16", help="type of keys and values in memory (default: f16)")
+    for letter, what in (("k", "keys"), ("v", "values")):
+        group.add_argument(f"-ct{letter}", f"--cache-type-{letter}", choices=get_args(KVType), default="f16",
+                           help=f"type of {what} in memory (default: f16)")
     group.add_argument("--repack", choices=get_args(Repack), default="auto",
                        help="off: read weights where the file has them (default: auto)")
     group.add_argument("--compute", choices=get_args(Compute), default="int8",
@@ -98,5 +99,6 @@ def load_settings(args: argparse.Namespace, spec: str) -> ModelSettings:
 
     n_threads = args.threads if args.threads > 0 else usable_cores()
     return ModelSettings(
-        path=resolve_model(spec, progress=pull_progress), n_threads=n_threads, kv_type=args.kv_type, repack=args.repack,
-        step_tokens=min(args.batch_size, args.ubatch_size), compute=args.compute)
+        path=resolve_model(spec, progress=pull_progress), n_threads=n_threads, repack=args.repack, compute=args.compute,
+        step_tokens=min(args.batch_size, args.ubatch_size), cache_type_k=args.cache_type_k,
+        cache_type_v=args.cache_type_v)

@@ -120,7 +120,7 @@ def _common(test: Test | BatchedTest, facts: ModelFacts) -> Record:
             "cpu_level": current_level().name, "backends": "CPU", "model_filename": str(settings.path),
             "model_type": facts.type, "model_size": facts.size_bytes, "model_n_params": facts.n_params,
             "n_batch": test.n_batch, "n_ubatch": test.n_ubatch, "n_threads": settings.n_threads,
-            "type_k": settings.kv_type, "type_v": settings.kv_type, "repack": settings.repack,
+            "type_k": settings.cache_type_k, "type_v": settings.cache_type_v, "repack": settings.repack,
             "compute": settings.compute}
 
 

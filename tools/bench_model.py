@@ -26,7 +26,8 @@ class ModelSettings:
     path: Path
     n_threads: int
     step_tokens: int = 512
-    kv_type: KVType = "f16"
+    cache_type_k: KVType = "f16"
+    cache_type_v: KVType = "f16"
     repack: Repack = "auto"
     compute: Compute = "int8"
 
@@ -44,7 +45,7 @@ class MeasuredModel:
             self.backend = CpuBackend(
                 gguf, build_model(gguf, n_ctx).graph, n_threads=settings.n_threads, n_pages=pages * n_sequences,
                 max_tokens=max(settings.step_tokens, n_sequences), max_outputs=n_sequences, compute=settings.compute,
-                cache_type_k=settings.kv_type, cache_type_v=settings.kv_type, repack=settings.repack,
+                cache_type_k=settings.cache_type_k, cache_type_v=settings.cache_type_v, repack=settings.repack,
                 progress=progress.update)
         self.step_tokens = settings.step_tokens
         rng = np.random.default_rng(0)

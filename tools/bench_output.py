@@ -212,8 +212,7 @@ def _flat(record: Record) -> Record:
 
 
 def _value(test: Test | BatchedTest, name: str) -> Any:
-    if name in ("type_k", "type_v"):
-        return test.settings.kv_type
+    name = {"type_k": "cache_type_k", "type_v": "cache_type_v"}.get(name, name)
     return getattr(test if hasattr(test, name) else test.settings, name)
 
 

@@ -100,6 +100,15 @@ def test_the_table_is_llama_benchs(arch_model: Load, capsys: pytest.CaptureFixtu
     assert lines[-1].endswith("memory is read at 10.0 GB/s by 2 threads")
 
 
+def test_keys_and_values_have_types_of_their_own(arch_model: Load, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every combination is a test; the roofline knows how many bytes a type takes."""
+    path = str(arch_model("llama").path)
+    found = records(capsys, path, "-p", "0", "-n", "2", "-ctk", "f16,f32", "-ctv", "f32", "-d", "64")
+    assert [(record["type_k"], record["type_v"]) for record in found] == [("f16", "f32"), ("f32", "f32")]
+    read = [record["roofline"] / record["avg_ts"] for record in found]
+    assert read[0] < read[1]
+
+
 def test_csv_json_and_sql_hold_the_same_records(arch_model: Load, capsys: pytest.CaptureFixture[str]) -> None:
     """Names and numbers of columns agree; lists are in JSON only."""
     arguments = (str(arch_model("llama").path), "-p", "4", "-n", "2")

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[2]))      # bench is no part of an installed ggpy
+
 from bench import vs_llama_cpp
 from bench.comparison_report import page
 from bench.engines import LlamaCpp, Ours
