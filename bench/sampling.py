@@ -24,7 +24,10 @@ CHAINS: dict[str, dict[str, Any]] = {
     "min_p alone": {"top_k": 0, "top_p": 1}, "no cut": {"top_k": 0, "top_p": 1, "min_p": 0},
     "greedy": {"temperature": 0}, "penalties": {"repeat_penalty": 1.1}, "dry": {"dry_multiplier": 0.8},
     "top_n_sigma": {"top_n_sigma": 1}, "typ_p": {"typical_p": 0.9}, "xtc": {"xtc_probability": 0.5},
-    "dynatemp": {"dynatemp_range": 0.3}, "mirostat 1": {"mirostat": 1}, "mirostat 2": {"mirostat": 2},
+    "dynatemp": {"dynatemp_range": 0.3}, "top_k 0, typ_p": {"top_k": 0, "typical_p": 0.9},
+    "top_k 0, xtc": {"top_k": 0, "top_p": 1, "min_p": 0, "xtc_probability": 1, "xtc_threshold": 1e-4},
+    "top_k 0, dynatemp": {"top_k": 0, "top_p": 1, "min_p": 0, "dynatemp_range": 0.3},
+    "mirostat 1": {"mirostat": 1}, "mirostat 2": {"mirostat": 2},
     "logit bias": {"logit_bias": ((5, 1.0),)},
 }
 

@@ -63,7 +63,9 @@ def top_k(args, pool, how, unused):
         logits = load_i64(pool + POOL.logits)
         store_f32(pool + POOL.cut, bound(logits, size, n_vectors, k, load_i64(pool + POOL.weights), pool + POOL.cut))
         store_i64(pool + POOL.at, n)
-        call(pool, POOL.keep, logits, 0)
+        call(pool, POOL.keep, logits, KEEP)
+        if load_i64(pool + POOL.n) > FEW:
+            drop_ties(pool, k)
     call(pool, POOL.sort, 0, 0)
     if k <= FEW:
         call(pool, POOL.sort, 0, 1)
@@ -74,16 +76,31 @@ def top_k(args, pool, how, unused):
 
 
 @device
+def drop_ties(pool, k):
+    """Of candidates that all reach `cut`, those above it and as many of the first others as it takes for k stay."""
+    logits, at = load_i64(pool + POOL.logits), -1
+    store_i64(pool + POOL.at, at)
+    call(pool, POOL.keep, logits, COUNT)
+    missing = k - load_i64(pool + POOL.n_kept)
+    while missing > 0:
+        at += 1
+        missing -= 1 if load_f32(logits + 4 * at) == load_f32(pool + POOL.cut) else 0
+    store_i64(pool + POOL.at, at)
+    call(pool, POOL.keep, logits, KEEP)
+
+
+@device
 def bound(x, size, n_vectors, k, maxima, spare):
     """The k-th largest of the maxima of 16 * n_vectors groups of `size` of the floats x.
 
     Found bit by bit among the numbers whose bits rise with a float; `spare` is memory of a float32.
     """
     for i in range(n_vectors):
-        most = splat_f32x16(-INF)
-        for j in range(size):
-            most = maximum(load_first(x + 64 * (i * size + j), LANES), most)
-        store(maxima + 64 * i, most)
+        store(maxima + 64 * i, splat_f32x16(-INF))
+    for i in range(0, n_vectors * size, n_vectors):         # a group has members from everywhere
+        for j in range(n_vectors):
+            at = maxima + 64 * j
+            store(at, maximum(load_first(x + 64 * (i + j), LANES), load_first(at, LANES)))
     low, high = -0x7F800001, 0x7F800000         # -inf and inf; the bound is at least `low` and less than `high`
     while high - low > 1:
         middle = (low + high) >> 1

@@ -8,7 +8,7 @@ from ggpy.kernels.cpu.kernel import device, kernel
 from ggpy.kernels.cpu.sample_order import largest, own_logits
 from ggpy.kernels.cpu.sample_pool import ADAPTIVE, DRAW, KEEP, MIROSTAT, POOL
 from ggpy.kernels.cpu.sample_random import next_double
-from ggpy.kernels.cpu.sample_simd import call, load_f64, store_f64
+from ggpy.kernels.cpu.sample_simd import bits_greater, call, load_f64, lowest_bit, store_f64
 from ggpy.kernels.cpu.simd import (
     absolute,
     load_f32,
@@ -51,26 +51,39 @@ def draw(args, pool, how, unused):
 def mirostat_1(args, pool, how, unused):
     """The k most probable, k from an estimate of how steeply probabilities fall with rank (Basu et al., 2021)."""
     call(pool, POOL.sort, 0, 0)
-    n, keys, logits = load_i64(pool + POOL.n), load_i64(pool + POOL.keys), load_i64(pool + POOL.logits)
-    if keys != 0:
-        weights = load_i64(pool + POOL.weights)
-        for i in range(0, n, LANES):
-            store(weights + 4 * i, splat_f32x16(1.0))
-        store_f64(pool + POOL.target, HEAD * 1.0)
-        call(pool, POOL.find, 0, 1)
-    head, above, products, squares = load_i64(pool + POOL.head), 0.0, 0.0, 0.0
-    for i in range(min(n, HEAD)):
-        logit = load_f32(logits + 4 * (i if keys == 0 else load_i64(head + 8 * i) & 0xFFFFFFFF))
-        if logit > -INF and i > 0:              # a token that cannot come says nothing of the slope
+    head, products, squares = load_i64(pool + POOL.chances), 0.0, 0.0
+    fill_head(head, load_i64(pool + POOL.logits), load_i64(pool + POOL.n))
+    for i in range(1, HEAD):
+        above, logit = load_f32(head + 4 * i - 4), load_f32(head + 4 * i)
+        if logit > -INF:                    # a token that cannot come says nothing of the slope
             t = math.log((i + 1) / i)
             products += t * (above - logit)
             squares += t * t
-        above = logit * 1.0
     k = 1
     if squares > 0.0:
         log_n = math.log(load_i64(pool + POOL.n_vocab))
         k = n_considered(products / squares, load_f64(args + MIROSTAT.mu), log_n)
     call(pool, POOL.first, k, 0)
+
+
+@device
+def fill_head(head, logits, n):
+    """The HEAD largest of the floats logits (n,), falling, -inf where there are fewer."""
+    for i in range(HEAD):
+        store_f32(head + 4 * i, -INF)
+    last = head + 4 * (HEAD - 1)
+    for start in range(0, n, LANES):
+        valid = (1 << min(n - start, LANES)) - 1
+        larger = bits_greater(load_first(logits + 4 * start, n - start), splat_f32x16(load_f32(last))) & valid
+        while larger != 0:
+            x = load_f32(logits + 4 * (start + lowest_bit(larger)))
+            larger &= larger - 1
+            at = last
+            while at > head and load_f32(at - 4) < x:
+                store_f32(at, load_f32(at - 4))
+                at -= 4
+            if load_f32(at) < x or at < last:
+                store_f32(at, x)
 
 
 @device

@@ -6,6 +6,7 @@ The order is that of 64-bit integers: in the upper half one that rises as the ke
 from ggpy.kernels.cpu.kernel import device, kernel
 from ggpy.kernels.cpu.sample_pool import COUNT, FEW, N_SLICES, OTHERS, POOL, SLICE_SUMS, SUM_BLOCK
 from ggpy.kernels.cpu.sample_simd import (
+    bits_at_least,
     bits_equal,
     bits_greater,
     call,
@@ -37,7 +38,7 @@ from ggpy.kernels.cpu.simd import (
 LANES = 16
 INF = float("inf")
 LARGEST = 3.4028234663852886e38
-DIGIT = 256             # values of a digit of the radix sort
+BYTE_VALUES = 256
 
 
 @device
@@ -156,34 +157,36 @@ def pair(bits, at):
 
 
 @device
-def sort_pairs(pairs, spare, n, counts):
+def sort_pairs(pairs, spare, n, places):
     """Sorts int64 (n,) by its upper halves, equal ones as they stand; returns where the result is and where it is not.
 
     A radix sort by bytes, without those in which all are equal.
     """
-    for i in range(4 * DIGIT):
-        store_i64(counts + 8 * i, 0)
-    for i in range(n):
-        key = (load_i64(pairs + 8 * i) >> 32) + 0x80000000
-        for digit in range(4):
-            count = counts + 8 * (digit * DIGIT + ((key >> 8 * digit) & 255))
-            store_i64(count, load_i64(count) + 1)
-    for digit in range(4):
-        shift, first = 8 * digit, counts + 8 * digit * DIGIT
-        key = (load_i64(pairs) >> 32) + 0x80000000
-        if load_i64(first + 8 * ((key >> shift) & 255)) == n:
-            continue
-        place = 0
-        for i in range(DIGIT):
-            count = load_i64(first + 8 * i)
-            store_i64(first + 8 * i, place)
-            place += count
+    i = 1
+    while i < n and load_i64(pairs + 8 * i - 8) >> 32 <= load_i64(pairs + 8 * i) >> 32:
+        i += 1
+    shift = 32 if i < n else 64             # 64: they stand in order already
+    while shift < 64:
+        flip = 128 if shift == 56 else 0    # the sign is in the last byte
+        for i in range(BYTE_VALUES):
+            store_i64(places + 8 * i, 0)
         for i in range(n):
-            value = load_i64(pairs + 8 * i)
-            at = first + 8 * ((((value >> 32) + 0x80000000) >> shift) & 255)
-            store_i64(spare + 8 * load_i64(at), value)
+            at = places + 8 * (((load_i64(pairs + 8 * i) >> shift) & 255) ^ flip)
             store_i64(at, load_i64(at) + 1)
-        pairs, spare = spare, pairs
+        place, most = 0, 0
+        for i in range(BYTE_VALUES):
+            count = load_i64(places + 8 * i)
+            store_i64(places + 8 * i, place)
+            place += count
+            most = max(most, count)
+        if most < n:
+            for i in range(n):
+                value = load_i64(pairs + 8 * i)
+                at = places + 8 * (((value >> shift) & 255) ^ flip)
+                store_i64(spare + 8 * load_i64(at), value)
+                store_i64(at, load_i64(at) + 1)
+            pairs, spare = spare, pairs
+        shift += 8
     return pairs, spare
 
 
@@ -273,14 +276,11 @@ def first(k, pool, how, unused):
 
 
 @kernel
-def find(args, pool, wants_head, unused):
-    """As `reach`, of candidates that have keys: adds up slices of their range and sorts the one where it happens.
-
-    With `wants_head` not 0, that one and all before it: `pairs` then are the first candidates in order.
-    """
+def find(args, pool, how, unused):
+    """As `reach`, of candidates that have keys: adds up slices of their range and sorts the one where it happens."""
     n, keys, weights = load_i64(pool + POOL.n), load_i64(pool + POOL.keys), load_i64(pool + POOL.weights)
     pairs, numbers, sums = load_i64(pool + POOL.pairs), load_i64(pool + POOL.spare), load_i64(pool + POOL.slices)
-    slice_candidates(keys, n, weights, numbers, sums)
+    slice_candidates(keys, n, weights, numbers, sums, pairs)
     target, before, running, chosen, last = load_f64(pool + POOL.target), 0.0, 0.0, -1, 0
     for i in range(N_SLICES):
         added = 0.0
@@ -289,16 +289,17 @@ def find(args, pool, wants_head, unused):
         if added > 0.0 and chosen < 0:
             before, running, last = running, running + added, i
             chosen = i if running >= target else -1
-    lowest = 0 if wants_head != 0 else last
-    m = 0
-    for i in range(n):
-        number = load_i32(numbers + 4 * i)
-        if lowest <= number <= last:
+    lowest, beyond, m = splat_f32x16(last * 1.0), splat_f32x16(last + 1.0), 0
+    for start in range(0, n, LANES):
+        values = load_first(numbers + 4 * start, n - start)
+        inside = bits_at_least(values, lowest) & bits_greater(beyond, values) & ((1 << min(n - start, LANES)) - 1)
+        while inside != 0:
+            i = start + lowest_bit(inside)
+            inside &= inside - 1
             store_i64(pairs + 8 * m, pair(load_i32(keys + 4 * i), i))
             m += 1
     pairs, _ = sort_pairs(pairs, numbers, m, sums)
-    running = 0.0 if wants_head != 0 else before
-    at, i = load_i64(pairs) & 0xFFFFFFFF, 0
+    running, at, i = before, load_i64(pairs) & 0xFFFFFFFF, 0
     while i < m and running < target:
         candidate = load_i64(pairs + 8 * i) & 0xFFFFFFFF
         weight = load_f32(weights + 4 * candidate)
@@ -308,14 +309,14 @@ def find(args, pool, wants_head, unused):
         i += 1
     store_i64(pool + POOL.at, at)
     store_f32(pool + POOL.cut, load_f32(keys + 4 * at))
-    store_i64(pool + POOL.head, pairs)
 
 
 @device
-def slice_candidates(keys, n, weights, numbers, sums):
-    """Numbers int32 (n,) of the slices that keys are in, the largest in slice 0, and the sums of weights in each.
+def slice_candidates(keys, n, weights, numbers, sums, places):
+    """Fills float32 `numbers` (n,), whose whole part is the slice that a key is in, 0 that of the largest, and `sums`.
 
-    There are SLICE_SUMS sums of every slice, so that candidates do not wait for each other.
+    There are SLICE_SUMS sums of every slice, so that candidates do not wait for each other. `places` is room for LANES
+    int32.
     """
     zero, infinite = splat_f32x16(0.0), splat_f32x16(INF)
     top, spread = splat_f32x16(largest(keys, n)), zero
@@ -327,8 +328,9 @@ def slice_candidates(keys, n, weights, numbers, sums):
     for i in range(SLICE_SUMS * N_SLICES):
         store_f64(sums + 8 * i, 0.0)
     for start in range(0, n, LANES):
-        below = (top - load_first(keys + 4 * start, n - start)) * scale
-        store(numbers + 4 * start, to_i32(minimum(below, splat_f32x16(N_SLICES - 1.0))))
-        for i in range(start, min(n, start + LANES)):
-            at = sums + 8 * (SLICE_SUMS * load_i32(numbers + 4 * i) + i % SLICE_SUMS)
-            store_f64(at, load_f64(at) + load_f32(weights + 4 * i))
+        below = minimum((top - load_first(keys + 4 * start, n - start)) * scale, splat_f32x16(N_SLICES - 1.0))
+        store(numbers + 4 * start, below)
+        store(places, to_i32(below))
+        for i in range(min(n - start, LANES)):
+            at = sums + 8 * (SLICE_SUMS * load_i32(places + 4 * i) + i % SLICE_SUMS)
+            store_f64(at, load_f64(at) + load_f32(weights + 4 * (start + i)))

@@ -45,7 +45,6 @@ POOL = fields(
     "target "           # float64: the running sum to find
     "total "            # float64: the sum of the weights
     "n_kept "           # what was counted
-    "head "             # address of int64: the first candidates in order, places in the lower halves
     + " ".join(WORK_BYTES))
 ROW = fields(f"{ROW_START} tape n_entries result n_tokens")
 ROW_BYTES = WORD * len(ROW._fields)
@@ -81,7 +80,7 @@ CALLS = {
     "sample_cuts.top_p": "sort weigh keep reach first", "sample_cuts.min_p": "keep sort first",
     "sample_cuts.typical": "sort weigh keep reach first", "sample_cuts.xtc": "sort weigh keep find",
     "sample_temperature.dynamic": "sort weigh best", "sample_draws.draw": "weigh reach",
-    "sample_draws.mirostat_1": "sort find first", "sample_draws.mirostat_2": "sort weigh keep first",
+    "sample_draws.mirostat_1": "sort first", "sample_draws.mirostat_2": "sort weigh keep first",
     "sample_draws.adaptive": "weigh",
 }
 
