@@ -170,5 +170,6 @@ def _start_logging(verbose: bool) -> None:
 def _fail(error: Exception, verbose: bool) -> int:
     if verbose:
         traceback.print_exception(error)
-    print(f"ggpy: error: {error}", file=sys.stderr)
+    text = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
+    print(f"ggpy: error: {text}", file=sys.stderr)
     return USAGE if isinstance(error, ConfigError) else FAILED

@@ -136,6 +136,13 @@ def test_an_error_is_one_line(add_command: AddCommand, capsys: pytest.CaptureFix
     assert capsys.readouterr().err == "ggpy: error: m.gguf: too short\n"
 
 
+def test_an_error_of_a_file_names_it(add_command: AddCommand, capsys: pytest.CaptureFixture[str]) -> None:
+    """In words, without the number of the error."""
+    add_command(raising(FileNotFoundError(2, "No such file or directory", "no/where")))
+    assert cli.main(["probe"]) == 1
+    assert capsys.readouterr().err == "ggpy: error: no/where: No such file or directory\n"
+
+
 def test_a_setting_that_cannot_work_is_wrong_usage(
     add_command: AddCommand, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,14 +6,16 @@ from ggpy import config
 from ggpy.errors import ConfigError
 
 # flag -> its variable, without LLAMA_ARG_ in front; of two that set the same, the first counts
-VARIABLES = {
+MODEL_VARIABLES = {
     "--ctx-size": "CTX_SIZE", "--threads": "THREADS", "--batch-size": "BATCH", "--ubatch-size": "UBATCH",
-    "--cache-type-k": "CACHE_TYPE_K", "--cache-type-v": "CACHE_TYPE_V", "--predict": "N_PREDICT",
-    "--temp": "TEMPERATURE", "--top-k": "TOP_K", "--top-p": "TOP_P", "--min-p": "MIN_P",
-    "--repeat-penalty": "REPEAT_PENALTY",
-    "--presence-penalty": "PRESENCE_PENALTY", "--frequency-penalty": "FREQUENCY_PENALTY",
-    "--chat-template": "CHAT_TEMPLATE", "--chat-template-file": "CHAT_TEMPLATE_FILE",
-    "--chat-template-kwargs": "CHAT_TEMPLATE_KWARGS", "--offline": "OFFLINE", "--show-timings": "SHOW_TIMINGS",
+    "--cache-type-k": "CACHE_TYPE_K", "--cache-type-v": "CACHE_TYPE_V",
+}
+VARIABLES = {
+    **MODEL_VARIABLES, "--predict": "N_PREDICT", "--temp": "TEMPERATURE", "--top-k": "TOP_K", "--top-p": "TOP_P",
+    "--min-p": "MIN_P", "--repeat-penalty": "REPEAT_PENALTY", "--presence-penalty": "PRESENCE_PENALTY",
+    "--frequency-penalty": "FREQUENCY_PENALTY", "--chat-template": "CHAT_TEMPLATE",
+    "--chat-template-file": "CHAT_TEMPLATE_FILE", "--chat-template-kwargs": "CHAT_TEMPLATE_KWARGS",
+    "--offline": "OFFLINE", "--show-timings": "SHOW_TIMINGS",
 }
 
 

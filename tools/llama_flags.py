@@ -39,8 +39,11 @@ UNSUPPORTED: dict[str, dict[str, Any]] = {
         "--yarn-beta-slow": None, "--yarn-beta-fast": None, "-gan --grp-attn-n": None, "-gaw --grp-attn-w": None},
     "ggpy reads and writes text alone": {"-mm --mmproj": None, "-mmu --mmproj-url": None, "--image": None,
                                          "--audio": None, "--video": None},
-    "ggpy has no draft models": {"-md --model-draft --spec-draft-model": None, "-hfd --hf-repo-draft": None,
-                                 "--spec-type": None},
+    "ggpy has no draft models": {
+        "-md --model-draft --spec-draft-model": None, "-hfd --hf-repo-draft": None, "--spec-type": None,
+        "--spec-draft-n-max --draft-max --draft-n --draft": None, "--spec-draft-n-min --draft-min --draft-n-min": None,
+        "--spec-draft-p-min --draft-p-min": None, "-ngld": None, "-devd": None, "-td": None, "-tbd": None,
+        "-ctkd": None, "-ctvd": None},
     "what was read is kept only while ggpy runs": {"--prompt-cache": None, "--prompt-cache-all": 0,
                                                    "--prompt-cache-ro": 0},
     "control tokens are never printed": {"-sp --special": 0},

@@ -147,7 +147,7 @@ def read_model(args: argparse.Namespace) -> tuple[str, list[str]]:
     spec = words.pop(0) if words else environment.model() or ""
     if not spec:
         args.fail("there is no MODEL; `ggpy list` shows those that have a name")
-    if " " in spec and not os.path.isfile(os.path.expanduser(spec)):
+    if len(spec.split()) > 1 and not os.path.isfile(os.path.expanduser(spec)):
         args.fail(f"{shown(spec)} is the first word, so it should be the MODEL; `ggpy list` shows those that "
                   "have a name, and -p gives the prompt where LLAMA_ARG_MODEL names the model")
     return spec, words
@@ -175,10 +175,10 @@ def read_template(args: argparse.Namespace) -> str | None:
 
     Ends the process with 2 where it is said in two ways.
     """
-    ways = [*_given(args, ("raw",)), *_given(args, ("chat_template",))]
-    affixes = _given(args, AFFIXES)
-    if len(ways) > 1 or (affixes and "chat_template" in args.flags):
-        args.fail(f"{' and '.join([*ways, *affixes][:2])} exclude each other")
+    template, affixes = _given(args, ("chat_template", "chat_template_kwargs")), _given(args, AFFIXES)
+    others = [*_given(args, ("raw",)), *affixes]
+    if template and others:
+        args.fail(f"{template[0]} and {others[0]} exclude each other")
     if affixes:
         prefix, suffix = (_unescaped(args, text) or "" for text in (args.in_prefix, args.in_suffix))
         return inputs.affix_template(prefix, suffix, starts_with_bos=args.in_prefix_bos)

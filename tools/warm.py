@@ -6,14 +6,17 @@ import argparse
 
 from ggpy.errors import PullError
 from ggpy.hub.catalogue import CATALOGUE
+from ggpy.tools import environment
 from ggpy.tools.flags import add_model_flags, model_options
+from ggpy.tools.parser import Parser
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     parser.add_argument("models", nargs="*", metavar="MODEL",
                         help="names that `ggpy list` shows, hf:user/repo[:QUANT], or GGUF files; without any, all of "
                         "that list that were pulled")
     add_model_flags(parser)
+    parser.variables = environment.MODEL_VARIABLES      # they may choose other kernels
 
 
 def main(args: argparse.Namespace) -> int:

@@ -134,7 +134,8 @@ def test_raw_prompts_go_without_a_template(run: Run, argv: list[str], template: 
     (["m", "a", "-sys", "S", "-sysf", __file__], "there are two system prompts, -sys and -sysf; give one"),
     (["m", "a", "--raw", "-sys", "S"], "-sys needs a chat template, and --raw goes without; put all text into the "
      "prompt"),
-    (["m", "a", "-no-cnv", "--chat-template", "chatml"], "-no-cnv and --chat-template exclude each other"),
+    (["m", "a", "-no-cnv", "--chat-template", "chatml"], "--chat-template and -no-cnv exclude each other"),
+    (["m", "a", "--raw", "--chat-template-kwargs", "{}"], "--chat-template-kwargs and --raw exclude each other"),
     (["m", "a", "--in-suffix", "x", "--chat-template", "chatml"], "--chat-template and --in-suffix exclude each other"),
     (["m", "a", "--temp", "hot"], "--temp hot: expected a number"),
     (["m", "a", "-c", "1"], "-c 1: expected a whole number of at least 2, or 0"),
@@ -277,6 +278,17 @@ def test_warm_loads_every_model_and_closes_it(warmed: list[str], capsys: pytest.
     assert cli.main(["warm", "a", "b", "--compute", "f32"]) == 0
     assert warmed == ["load a f32", "close a", "load b f32", "close b"]
     assert capsys.readouterr().out == "a is ready\nb is ready\n"
+
+
+def test_warm_heeds_the_variables_that_choose_kernels(
+    warmed: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those that `ggpy run` will heed."""
+    monkeypatch.setenv("LLAMA_ARG_CACHE_TYPE_K", "q3")
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["warm", "a"])
+    assert "ggpy warm: LLAMA_ARG_CACHE_TYPE_K=q3: expected one of" in capsys.readouterr().err
+    assert warmed == []
 
 
 def test_warm_takes_all_pulled_models_where_none_is_named(
