@@ -155,7 +155,9 @@ def _load(name: str, parser: Parser) -> ModuleType:
 def _unknown_command(name: str) -> str:
     import difflib
 
-    close = difflib.get_close_matches(name, COMMANDS, n=1)
+    from ggpy.tools.inputs import is_model
+
+    close = [f"run {name}"] if is_model(name) else difflib.get_close_matches(name, COMMANDS, n=1)
     return f"there is no command {name!r}" + (f" (did you mean `ggpy {close[0]}`?)" if close else "")
 
 

@@ -66,6 +66,7 @@ def test_a_command_that_is_missing_does_not_break_the_others(
 
 @pytest.mark.parametrize(("argv", "message"), [
     (["pul", "smollm2"], "ggpy: there is no command 'pul' (did you mean `ggpy pull`?); see ggpy --help"),
+    (["smollm2"], "ggpy: there is no command 'smollm2' (did you mean `ggpy run smollm2`?); see ggpy --help"),
     (["zzz"], "ggpy: there is no command 'zzz'; see ggpy --help"),
     (["-m", "x.gguf"], "ggpy: there is no flag -m; see ggpy --help"),
     (["list", "--path"], "ggpy list: there is no flag --path (near are --paths); see ggpy list --help"),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ggpy.errors import PullError
-from ggpy.hub import names
+from ggpy.hub import catalogue, names
 
 PATIENCE_S = 1.0        # so long a pipe may be silent before a person is told what is waited for
 
@@ -73,6 +73,12 @@ def affix_template(prefix: str, suffix: str, *, starts_with_bos: bool) -> str:
     question = f"{{{{ {bos}{json.dumps(prefix)} + message.content + {json.dumps(suffix)} }}}}"
     return ("{% for message in messages %}{% if message.role == 'user' %}" + question
             + "{% else %}{{ message.content }}{% endif %}{% endfor %}")
+
+
+def is_model(word: str) -> bool:
+    """Whether a word looks like a model: by its form, or because there is one of that name."""
+    has_form = word.lower().endswith(".gguf") or names.is_hub_name(word)
+    return " " not in word and (has_form or catalogue.find(word) is not None)
 
 
 def hub_model(text: str) -> str:

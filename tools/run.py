@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ggpy.errors import ConfigError
-from ggpy.hub import catalogue, names
+from ggpy.hub import names
 from ggpy.tools import environment, inputs
 from ggpy.tools.flags import add_model_flags, add_sampling_flags, model_options, unescape
 from ggpy.tools.llama_flags import add_llama_flags
@@ -139,7 +139,7 @@ def read_model(args: argparse.Namespace) -> tuple[str, list[str]]:
         args.fail("-hff needs -hf, the repository that the file is in")
     spec: str = args.model_flag or args.hub_model or ""
     if spec:
-        if words and _is_model(words[0]):
+        if words and inputs.is_model(words[0]):
             args.fail(f"there are two models, {words[0]} and {spec}; give one, and a prompt that looks like one as -p")
         if args.hf_file:
             spec = f"{names.PREFIX}{names.parse(spec).repo}:{args.hf_file}"
@@ -151,12 +151,6 @@ def read_model(args: argparse.Namespace) -> tuple[str, list[str]]:
         args.fail(f"{shown(spec)} is the first word, so it should be the MODEL; `ggpy list` shows those that "
                   "have a name, and -p gives the prompt where LLAMA_ARG_MODEL names the model")
     return spec, words
-
-
-def _is_model(word: str) -> bool:
-    """Whether a word looks like a model: by its form, or because there is one of that name."""
-    has_form = word.lower().endswith(".gguf") or names.is_hub_name(word)
-    return " " not in word and (has_form or catalogue.find(word) is not None)
 
 
 def read_system_prompt(args: argparse.Namespace) -> str:
