@@ -157,16 +157,17 @@ def _reason(error: ConfigError, suffix: str = "") -> argparse.ArgumentTypeError:
 
 def _wish(metadata: Metadata, name: str) -> Any:
     """What the model file asks for in that field of SamplingParams; None if it does not say."""
-    key, kind = SAMPLING_KEYS[name], SAMPLING_FLAGS[name].type
-    if kind is int:
-        return metadata.get_int(key, None)
-    if kind is float:
-        return metadata.get_float(key, None)
-    names = metadata.get_str(key, None)
+    key, flag = SAMPLING_KEYS[name], SAMPLING_FLAGS[name]
+    readers: dict[Any, Callable[..., Any]] = {int: metadata.get_int, float: metadata.get_float}
+    found = readers.get(flag.type, metadata.get_str)(key, None)
+    if found in (None, ""):
+        return None
     try:
-        return _sampler_names(names) if names else None
+        value = _sampler_names(found) if name == "samplers" else found
+        SamplingParams(**{name: _as_param(name, value)})
     except ConfigError as error:
-        raise GGUFError(f"{metadata.path}: key {key!r}: {error}") from error
+        raise GGUFError(f"{metadata.path}: key {key!r}: {error}; {flag.flags[0]} chooses another value") from error
+    return value
 
 
 def sampling_params(args: argparse.Namespace, metadata: Metadata) -> SamplingParams:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ggpy.errors import ConfigError
+from ggpy.errors import ConfigError, GgpyError
 from ggpy.hub import names
 from ggpy.tools import environment, inputs
 from ggpy.tools.flags import add_model_flags, add_sampling_flags, model_options, unescape
@@ -20,6 +20,7 @@ from ggpy.tools.parser import Parser, shown
 if TYPE_CHECKING:
     from ggpy.llm import LLM
     from ggpy.text import ChatTemplate
+    from ggpy.tools.chat_session import Session
 
 DESCRIPTION = """\
 Chat with a model, or answer one prompt.
@@ -124,10 +125,18 @@ def main(args: argparse.Namespace) -> int:
         name = Path(spec).stem if Path(spec).suffix == ".gguf" else spec
         session = Session(llm, args, name, choose_template(llm, args, source, system), system)
         if prompt is None or (args.conversation and not args.single_turn):
-            session.converse(prompt)
+            _converse(session, prompt)
         else:
             session.answer(prompt)
     return 0
+
+
+def _converse(session: Session, prompt: str | None) -> None:
+    """Talk until the user leaves; what is wrong in a conversation is no wrong usage of the command line."""
+    try:
+        session.converse(prompt)
+    except ConfigError as error:
+        raise GgpyError(str(error)) from error
 
 
 def read_model(args: argparse.Namespace) -> tuple[str, list[str]]:

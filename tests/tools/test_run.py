@@ -329,6 +329,14 @@ def test_a_conversation_from_a_pipe_fails_with_its_first_error(
     assert "ggpy: error: nothing has been said yet" in capsys.readouterr().err
 
 
+def test_a_setting_that_cannot_work_in_a_conversation_is_a_failure(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not a wrong usage of the command line."""
+    run("m", "-cnv", stdin="/set top_p 9\n", code=1)
+    assert "ggpy: error: top_p=9.0: expected a number from 0 to 1" in capsys.readouterr().err
+
+
 def test_a_single_turn_leaves_after_its_answer(run: Run) -> None:
     """Commands are no turn."""
     assert run("m", "-st", lines=["/help", "one", "two"]).asked == [[{"role": "user", "content": "one"}]]

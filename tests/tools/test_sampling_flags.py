@@ -81,8 +81,10 @@ def test_what_is_no_value_is_wrong_usage(
     ("penalty_last_n", 1.5, "found FLOAT32, expected an integer"),
     ("sequence", 7, "found UINT32, expected a string"),
     ("sequence", "top_k;best", "'best' is unknown"),
+    ("top_p", 7.0, "top_p=7.0: expected a number from 0 to 1; --top-p chooses another value"),
+    ("temp", math.nan, "temperature=nan: expected a number of at least 0; --temp chooses another value"),
 ])
-def test_a_wish_of_the_wrong_type_is_an_error(key: str, value: Any, message: str) -> None:
+def test_a_wish_that_cannot_work_is_an_error(key: str, value: Any, message: str) -> None:
     """It names the key of the file."""
     with pytest.raises(GGUFError, match=rf"key 'general\.sampling\.{key}'.*: .*{message}"):
         params_of(metadata={f"general.sampling.{key}": value})
