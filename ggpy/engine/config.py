@@ -130,9 +130,10 @@ def _texts(name: str, value: Iterable[str]) -> tuple[str, ...]:
 
 
 def _biases(value: Mapping[int, float] | Iterable[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
-    pairs = tuple((int(token), float(bias)) for token, bias in (value.items() if isinstance(value, Mapping) else value))
-    for token, bias in pairs:
-        if token < 0 or not bias < math.inf:        # nan too
+    given = tuple(value.items() if isinstance(value, Mapping) else value)
+    pairs = tuple((int(token), float(bias)) for token, bias in given)
+    for (token, bias), pair in zip(pairs, given, strict=True):
+        if token < 0 or not bias < math.inf or any(isinstance(x, bool) for x in pair):      # nan too
             raise ConfigError(f"logit_bias of token {token} is {bias}: expected a token of 0 or more and a finite "
                               "number or -inf")
     return pairs
@@ -142,7 +143,8 @@ def _check(name: str, value: float | None, low: float, high: float) -> None:
     if value is None and name in OPTIONAL:
         return
     kind = Integral if name in WHOLE else Real      # NumPy's numbers too
-    if not isinstance(value, kind) or not (low <= value <= high and math.isfinite(value)):     # nan too
+    if value is None or isinstance(value, bool) or not isinstance(value, kind) or not (
+            low <= value <= high and math.isfinite(value)):         # nan too
         what = "a whole number" if name in WHOLE else "a number"
         limits = f"from {low:g} to {high:.10g}" if math.isfinite(high) else f"of at least {low:g}"
         raise ConfigError(f"{name}={value}: expected {what} {limits}")

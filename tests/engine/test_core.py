@@ -1,5 +1,6 @@
 """The engine's loop: what runs in a step, and what becomes of a request."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -204,6 +205,23 @@ def test_one_requests_error_is_not_the_others(make_driver: MakeDriver, monkeypat
     assert (bad.finish_reason, good.finish_reason) == ("error", "length")
     assert "expected a finite number" in str(bad.error)
     assert good.output_tokens == expected_tokens(make_driver, good)
+
+
+def test_an_interrupted_step_takes_no_number_twice(make_driver: MakeDriver) -> None:
+    """What was drawn for a request that was not told is kept, though its logits are computed again."""
+    driver = make_driver()
+    requests = [request([i], temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=i, max_tokens=6) for i in range(3)]
+    for r in requests:
+        driver.core.add(r)
+
+    def interrupted(event: Any) -> None:
+        raise KeyboardInterrupt
+
+    while driver.core.has_work:
+        with contextlib.suppress(KeyboardInterrupt):
+            driver.core.step(interrupted)
+    for r in requests:
+        assert r.output_tokens == expected_tokens(make_driver, r)
 
 
 @pytest.mark.parametrize("n_outputs", [0, 1, 5, 30])

@@ -1,6 +1,8 @@
 """How a token is chosen from logits."""
 
 import math
+import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -139,11 +141,36 @@ def test_a_banned_token_never_comes() -> None:
     assert sample(sampler, np.array([0, 9, 1], np.float32)) == 2
 
 
+def test_what_the_model_file_suppresses_never_comes() -> None:
+    """As ignore_eos bans the tokens that end an answer."""
+    tokenizer: Any = SimpleNamespace(n_vocab=4, eog_ids=frozenset({3}), suppress_tokens=(1,))
+    logits = np.array([0, 9, 1, 5], np.float32)
+    assert sample(Sampler.for_tokenizer(SamplingParams(temperature=0), tokenizer), logits) == 3
+    assert sample(Sampler.for_tokenizer(SamplingParams(temperature=0, ignore_eos=True), tokenizer), logits) == 2
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_logits_that_are_no_numbers_are_an_error(value: float) -> None:
     """They would end in an arbitrary token."""
     with pytest.raises(GgpyError, match="expected a finite number"):
         sample(Sampler(SamplingParams()), np.array([0, value, 1], np.float32))
+
+
+@pytest.mark.parametrize("params", [
+    {"temperature": 1e38}, {"temperature": 1e300}, {"temperature": 1e-300},
+    {"temperature": 1e308, "dynatemp_range": 1e308}, {"dynatemp_range": 1e300, "dynatemp_exponent": 1e300},
+    {"repeat_penalty": 1e300}, {"presence_penalty": 1e300},
+    {"frequency_penalty": 1e300}, {"dry_multiplier": 1e300, "dry_base": 1e300}, {"top_n_sigma": 1e300},
+    {"logit_bias": {1: 1e300}}, {"mirostat": 1, "mirostat_tau": 1e300}, {"mirostat": 2, "mirostat_eta": 1e300},
+    {"adaptive_target": 0.5, "samplers": ("adaptive_p",)}, {"top_k": 2**31 - 1, "min_keep": 2**31 - 1},
+], ids=str)
+def test_extreme_parameters_still_choose_a_token(params: dict[str, Any]) -> None:
+    """And nobody is warned of an overflow."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sampler = Sampler(SamplingParams(seed=1, **params))
+        for _ in range(3):
+            assert 0 <= sample(sampler, np.array([3, -2, 25, 0.5, 1], np.float32), [0, 1, 0, 1, 0]) < 5
 
 
 @given(st.integers(1, 400), st.integers(1, 3000), st.integers(0, 99), st.sampled_from([2, 50, 10**6]))
@@ -174,6 +201,10 @@ def test_parameters_that_cannot_work_are_refused(params: dict[str, Any], message
 @pytest.mark.parametrize(("params", "message"), [
     ({"top_k": 1.5}, "top_k=1.5: expected a whole number"),
     ({"top_k": None}, "top_k=None"),
+    ({"temperature": True}, "temperature=True: expected a number"),
+    ({"top_k": False}, "top_k=False: expected a whole number"),
+    ({"seed": True}, "seed=True: expected a whole number from 0 to 4294967295"),
+    ({"logit_bias": {3: True}}, "logit_bias of token 3"),
     ({"min_keep": -1}, "min_keep=-1"),
     ({"typical_p": 2}, "typical_p=2: expected a number from 0 to 1"),
     ({"top_n_sigma": math.inf}, "top_n_sigma=inf"),

@@ -9,6 +9,7 @@ from ggpy.kernels.cpu.sample_pool import (
     FEW,
     KEEP,
     MIN_P,
+    NOW,
     OTHERS,
     POOL,
     TOP_K,
@@ -24,6 +25,7 @@ from ggpy.kernels.cpu.sample_simd import (
     call,
     count_bits,
     load_f64,
+    lowest_bit,
     store_f64,
     sum_f64,
     sum_products,
@@ -68,7 +70,7 @@ def top_k(args, pool, how, unused):
             drop_ties(pool, k)
     call(pool, POOL.sort, 0, 0)
     if k <= FEW:
-        call(pool, POOL.sort, 0, 1)
+        call(pool, POOL.sort, 0, NOW)
     if load_i64(pool + POOL.keys) == 0:
         store_i64(pool + POOL.n, min(n, k, load_i64(pool + POOL.n)))
     else:
@@ -175,7 +177,6 @@ def typical(args, pool, how, unused):
     They stand in the order of that distance from now on. Since information is a constant less the logit, the distance
     is that of the logit from the average one (Meister et al., Locally Typical Sampling, 2022).
     """
-    call(pool, POOL.sort, 0, 0)
     call(pool, POOL.weigh, 0, 0)
     n, logits, weights = load_i64(pool + POOL.n), load_i64(pool + POOL.logits), load_i64(pool + POOL.weights)
     most, total, mean = splat_f32x16(largest(logits, n)), load_f64(pool + POOL.total), 0.0
@@ -187,11 +188,9 @@ def typical(args, pool, how, unused):
     for i in range(0, n, LANES):
         away = absolute((load_first(logits + 4 * i, n - i) - most) - center)
         store(distances + 4 * i, splat_f32x16(0.0) - away)
-    store_i64(pool + POOL.keys, distances)
-    store_i64(pool + POOL.is_sorted, 0)
-    if n <= FEW:
-        call(pool, POOL.sort, 0, 1)
-        call(pool, POOL.weigh, 0, 0)
+    store_i64(pool + POOL.keys, 0)          # equal distances stand as in memory
+    call(pool, POOL.sort, distances, 0)
+    call(pool, POOL.weigh, 0, 0)
     store_f64(pool + POOL.target, load_f64(args + TYPICAL.p) * total)
     keep_reached(pool, load_i64(args + TYPICAL.min_keep))
 
@@ -228,20 +227,19 @@ def xtc(args, pool, how, unused):
     call(pool, POOL.sort, 0, 0)
     call(pool, POOL.weigh, 0, 0)
     weights, total = load_i64(pool + POOL.weights), splat_f32x16(load_f64(pool + POOL.total))
-    threshold, n_out = splat_f32x16(load_f32(args + XTC.threshold)), -1
+    keys, threshold = load_i64(pool + POOL.keys), splat_f32x16(load_f32(args + XTC.threshold))
+    keys = load_i64(pool + POOL.logits) if keys == 0 else keys
+    n_out, last = -1, -1                    # the last in order of those that reach the threshold
     for i in range(0, n, LANES):
-        n_out += count_bits(bits_at_least(keep_first(load_first(weights + 4 * i, n - i) / total, n - i,
-                                                     splat_f32x16(-1.0)), threshold))
-    if n_out <= 0 or n - n_out < load_i64(args + XTC.min_keep):
-        return
-    keys = load_i64(pool + POOL.keys)
-    if keys == 0:
-        keys = load_i64(pool + POOL.logits)
-        store_i64(pool + POOL.at, n_out - 1)
-        store_f32(pool + POOL.cut, load_f32(keys + 4 * (n_out - 1)))
-    else:
-        for i in range(0, n, LANES):
-            store(weights + 4 * i, splat_f32x16(1.0))
-        store_f64(pool + POOL.target, n_out * 1.0)
-        call(pool, POOL.find, 0, 0)
-    call(pool, POOL.keep, keys, OTHERS)
+        chances = keep_first(load_first(weights + 4 * i, n - i) / total, n - i, splat_f32x16(-1.0))
+        reaching = bits_at_least(chances, threshold)
+        n_out += count_bits(reaching)
+        while reaching != 0:
+            at = i + lowest_bit(reaching)
+            reaching &= reaching - 1
+            if last < 0 or load_f32(keys + 4 * at) <= load_f32(keys + 4 * last):
+                last = at
+    if n_out > 0 and n - n_out >= load_i64(args + XTC.min_keep):
+        store_f32(pool + POOL.cut, load_f32(keys + 4 * last))
+        store_i64(pool + POOL.at, last - 1)
+        call(pool, POOL.keep, keys, OTHERS)

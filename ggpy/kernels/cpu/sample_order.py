@@ -4,7 +4,7 @@ The order is that of 64-bit integers: in the upper half one that rises as the ke
 """
 
 from ggpy.kernels.cpu.kernel import device, kernel
-from ggpy.kernels.cpu.sample_pool import COUNT, FEW, N_SLICES, OTHERS, POOL, SLICE_SUMS, SUM_BLOCK
+from ggpy.kernels.cpu.sample_pool import COUNT, FEW, KEEP, N_SLICES, NOW, OTHERS, POOL, SLICE_SUMS, SUM_BLOCK
 from ggpy.kernels.cpu.sample_simd import (
     bits_at_least,
     bits_equal,
@@ -19,9 +19,11 @@ from ggpy.kernels.cpu.sample_simd import (
 )
 from ggpy.kernels.cpu.simd import (
     keep_first,
+    lane_index,
     load_f32,
     load_first,
     load_i32,
+    load_i32x16,
     load_i64,
     max_lanes,
     maximum,
@@ -36,6 +38,7 @@ from ggpy.kernels.cpu.simd import (
 )
 
 LANES = 16
+ALL = (1 << LANES) - 1     # the bits of all lanes
 INF = float("inf")
 LARGEST = 3.4028234663852886e38
 BYTE_VALUES = 256
@@ -109,16 +112,19 @@ def weigh(args, pool, how, unused):
 
 
 @kernel
-def sort(args, pool, now, unused):
-    """From now on candidates stand by falling logit; with `now` not 0 they are put into their order in memory."""
+def sort(by, pool, how, unused):
+    """From now on candidates stand by falling `by`, float32 (n,) or 0 for the logits; many do so by their keys alone.
+
+    If `how` is NOW, they are put into their present order in memory.
+    """
     n, keys = load_i64(pool + POOL.n), load_i64(pool + POOL.keys)
-    if now == 0:
-        if load_i64(pool + POOL.is_sorted) != 0:
+    if how != NOW:
+        if by == 0 and load_i64(pool + POOL.is_sorted) != 0:
             return
         if keys != 0:
-            call(pool, POOL.sort, 0, 1)
-        keys = load_i64(pool + POOL.logits)
-        store_i64(pool + POOL.is_sorted, 1)
+            call(pool, POOL.sort, 0, NOW)
+        keys = load_i64(pool + POOL.logits) if by == 0 else by
+        store_i64(pool + POOL.is_sorted, 1 if by == 0 else 0)
         i = 1
         while i < n and load_f32(keys + 4 * i) <= load_f32(keys + 4 * i - 4):
             i += 1
@@ -212,6 +218,13 @@ def keep(x, pool, how, unused):
         if how == COUNT:
             m += count_bits(kept)
             kept = 0
+        if kept == ALL:
+            store(own_ids + 4 * m, lane_index() + i if ids == 0 else load_i32x16(ids + 4 * i))
+            store(own_logits + 4 * m, load_first(logits + 4 * i, LANES))
+            if has_keys:
+                store(own_keys + 4 * m, load_first(keys + 4 * i, LANES))
+            m += LANES
+            kept = 0
         while kept != 0:
             at = i + lowest_bit(kept)
             kept &= kept - 1
@@ -229,7 +242,7 @@ def keep(x, pool, how, unused):
     if keys != 0:
         store_i64(pool + POOL.keys, own_keys if has_keys else own_logits)
         if m <= FEW:
-            call(pool, POOL.sort, 0, 1)
+            call(pool, POOL.sort, 0, NOW)
 
 
 @kernel
@@ -272,7 +285,7 @@ def first(k, pool, how, unused):
         store(weights + 4 * i, splat_f32x16(1.0))
     store_f64(pool + POOL.target, k * 1.0)
     call(pool, POOL.find, 0, 0)
-    call(pool, POOL.keep, keys, 0)
+    call(pool, POOL.keep, keys, KEEP)
 
 
 @kernel

@@ -11,6 +11,7 @@ ones as in memory: most samplers need no more of an order than its beginning. Fe
 from ggpy.kernels.cpu.arguments import WORD, fields
 
 KEEP, OTHERS, COUNT = 0, 1, 2       # how "sample_order.keep" works
+NOW = 1                             # how "sample_order.sort" does
 FEW = 4096              # candidates up to which putting them in order at once costs next to nothing
 SUM_BLOCK = 512         # weights that are added up at once
 N_SLICES = 512          # of the range of keys, where it takes finding a place in the order
@@ -78,7 +79,7 @@ CALLS = {
     "sample_order.sort": "sort", "sample_order.keep": "sort", "sample_order.reach": "find",
     "sample_order.first": "find keep", "sample_cuts.top_k": "keep sort first",
     "sample_cuts.top_p": "sort weigh keep reach first", "sample_cuts.min_p": "keep sort first",
-    "sample_cuts.typical": "sort weigh keep reach first", "sample_cuts.xtc": "sort weigh keep find",
+    "sample_cuts.typical": "sort weigh keep reach first", "sample_cuts.xtc": "sort weigh keep",
     "sample_temperature.dynamic": "sort weigh best", "sample_draws.draw": "weigh reach",
     "sample_draws.mirostat_1": "sort first", "sample_draws.mirostat_2": "sort weigh keep first",
     "sample_draws.adaptive": "weigh",
