@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggpy.backends.base import CacheTypes, KVType
+from ggpy.backends.key_offset import key_offset
 from ggpy.errors import RequestError
 from ggpy.formats import dequantize, quantize
 from ggpy.gguf import TensorInfo
@@ -108,11 +109,7 @@ def rotation(table: RopeTable, n: int) -> tuple[Float64, Float64]:
 
 def rope(op: ops.Rope, step: Step, x: Float32) -> Float32:
     heads = x.reshape(len(x), op.n_head, op.head_dim).copy()
-    half = len(op.table.inv_freq)
-    if op.pairing == "neighbours":
-        first, second = slice(0, 2 * half, 2), slice(1, 2 * half, 2)
-    else:
-        first, second = slice(0, half), slice(half, 2 * half)
+    first, second = op.pairs
     a, b = heads[..., first].astype(np.float64), heads[..., second].astype(np.float64)
     cos, sin = rotation(op.table, len(x))
     heads[..., first] = a * cos - b * sin
@@ -120,18 +117,18 @@ def rope(op: ops.Rope, step: Step, x: Float32) -> Float32:
     return heads.reshape(x.shape)
 
 
-def kept(x: Float32, kind: KVType) -> Float32:
-    """Keys or values (n, n_head_kv, head_dim) as the pages give them back."""
+def kept(x: Float32, kind: KVType, offset: Float32 | None = None) -> Float32:
+    """Keys or values (n, n_head_kv, head_dim) as the pages give them back: in q8_0, keys less their offset."""
     if kind == "q8_0":
-        return dequantize(quantize(x, TensorType.Q8_0), TensorType.Q8_0)
+        return dequantize(quantize(x if offset is None else x - offset, TensorType.Q8_0), TensorType.Q8_0)
     return x.astype(np.float16).astype(np.float32) if kind == "f16" else x
 
 
 def attention(op: ops.Attention, step: Step, q: Float32, k: Float32, v: Float32) -> Float32:
     n, group = len(q), op.n_head // op.n_head_kv
     queries = q.reshape(n, op.n_head_kv, group, op.head_dim_k)
-    keys, values = (kept(x.reshape(n, op.n_head_kv, -1), kind)
-                    for x, kind in zip((k, v), step.cache_types, strict=True))
+    keys = kept(k.reshape(n, op.n_head_kv, -1), step.cache_types[0], key_offset(op))
+    values = kept(v.reshape(n, op.n_head_kv, -1), step.cache_types[1])
 
     scores = np.einsum("ihgd,jhd->hgij", queries, keys).astype(np.float64) * op.scale
     if op.softcap is not None:

@@ -95,6 +95,14 @@ class Rope(Op):
     table: RopeTable
     pairing: Literal["neighbours", "halves"]
 
+    @property
+    def pairs(self) -> tuple[slice, slice]:
+        """The dimensions of a head that come first in their pairs, and those that come second."""
+        half = len(self.table.inv_freq)
+        if self.pairing == "neighbours":
+            return slice(0, 2 * half, 2), slice(1, 2 * half, 2)
+        return slice(0, half), slice(half, 2 * half)
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Attention(Op):

@@ -4,12 +4,14 @@ llama.cpp's own logits move by whole units between runs that are equally right, 
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from statistics import geometric_mean
 
 import pytest
 
+from ggpy import LLM
 from tests.golden.data import PROMPTS, Golden
-from tests.golden.measure import Measured
+from tests.golden.measure import N_CTX, Measured, measure_all
 
 
 @pytest.mark.parametrize("name", PROMPTS)
@@ -51,6 +53,15 @@ def test_default_path_is_closer_to_float32_than_llama_cpp_over_all_prompts(
         golden: Golden, default: Mapping[str, Measured], float32: Mapping[str, Measured]) -> None:
     """Where one prompt is a matter of luck, the geometric mean of the prompts' ratios is not."""
     assert geometric_mean([ratio_to_llama_cpp(golden, name, default, float32) for name in PROMPTS]) <= 1.0
+
+
+@pytest.mark.slow
+def test_a_q8_0_cache_changes_little(golden: Golden, gguf_path: Path, default: Mapping[str, Measured]) -> None:
+    """Keys and values of 8 bits move distributions no more than int8 activations do, large biases of keys or not."""
+    with LLM(gguf_path, n_ctx=N_CTX, cache_type_k="q8_0", cache_type_v="q8_0") as llm:
+        q8_0 = measure_all(golden, llm)
+    for name in PROMPTS:
+        assert float(q8_0[name].tail_kl(default[name]).mean()) <= 0.01
 
 
 def ratio_to_llama_cpp(golden: Golden, name: str, default: Mapping[str, Measured],

@@ -70,7 +70,10 @@ def load_arch(name: str, folder: Path) -> ArchModel:
 
 
 def load_wide_heads(folder: Path) -> ArchModel:
-    """The model llama_headdim with heads of 64 dimensions in place of 16; nobody has run it, so it has no logits."""
+    """The model llama_headdim with heads of 64 dimensions in place of 16, and a bias on its keys as Qwen 2 has it.
+
+    The bias is 1 in the first dimensions and 50 in the last 4. llama.cpp has not run it, so it has no logits.
+    """
     spec = copy.deepcopy(_specs()["models"]["llama_headdim"])
     del spec["sha256"]
     for key in ("attention.key_length", "attention.value_length", "rope.dimension_count"):
@@ -80,6 +83,7 @@ def load_wide_heads(folder: Path) -> ArchModel:
         if "attn_norm" not in tensor and ".attn_" in tensor:
             axis = 1 if "attn_output" in tensor else 0
             shape[axis] *= 4
+    spec["tensors"] += [[f"blk.{layer}.attn_k.bias", [64], [1.0] * 60 + [50.0] * 4] for layer in range(2)]
     model = load_arch("llama_headdim", folder)
     path = folder / "wide_heads.gguf"
     if not path.exists():

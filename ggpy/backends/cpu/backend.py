@@ -13,6 +13,7 @@ from ggpy.backends.cpu.memory import Arena, aligned
 from ggpy.backends.cpu.step import RopeMemory, StepMemory
 from ggpy.backends.cpu.trace import StepTrace, Work, work_of
 from ggpy.backends.cpu.weights import WeightStore, packed_bytes
+from ggpy.backends.key_offset import key_offset
 from ggpy.errors import ConfigError
 from ggpy.formats import dequantize
 from ggpy.gguf import GGUFFile, TensorInfo
@@ -69,7 +70,8 @@ class CpuBackend:
         self._embeds = [(op, self._arena.floats(self.plan.offsets[buffer], max_tokens, op.width))
                         for op, buffer in self.plan.embeds]
         self._rope = {table: RopeMemory(table, max_tokens) for table in self.plan.rope_tables}
-        self._kv, pools = _kv_pools(self.plan, n_pages, self._cache_types)
+        self._key_offsets = _key_offsets(self.plan, cache_type_k)
+        self._kv, pools = _kv_pools(self.plan, n_pages, self._cache_types, self._key_offsets)
         stride = self._scratch_stride()
         self._scratch = Arena(stride * n_threads, "work memory of the threads")
         self._partials = Arena(max((attention_partials_bytes(op, n_threads, n_pages * PAGE_TOKENS)
@@ -178,7 +180,16 @@ def _check_cache_types(plan: Plan, types: CacheTypes) -> None:
                                   f"dimensions, and q8_0 needs a multiple of {QUANT_BLOCK}; use 'f16'")
 
 
-def _kv_pools(plan: Plan, n_pages: int, types: CacheTypes) -> tuple[Arena, dict[int, LayerPool]]:
+def _key_offsets(plan: Plan, cache_type_k: KVType) -> dict[int, npt.NDArray[np.float32]]:
+    """What is taken off the keys of each layer: those of q8_0, where they have a bias."""
+    if cache_type_k != "q8_0":
+        return {}
+    offsets = ((op.layer, key_offset(op)) for op in plan.attentions)
+    return {layer: offset for layer, offset in offsets if offset is not None}
+
+
+def _kv_pools(plan: Plan, n_pages: int, types: CacheTypes,
+              key_offsets: dict[int, npt.NDArray[np.float32]]) -> tuple[Arena, dict[int, LayerPool]]:
     """One arena with the pages of every layer: all K pages of a layer, then all its V pages."""
     offsets: dict[int, tuple[int, int]] = {}
     size = 0
@@ -188,7 +199,10 @@ def _kv_pools(plan: Plan, n_pages: int, types: CacheTypes) -> tuple[Arena, dict[
         offsets[op.layer] = (size, size + k_bytes)
         size += k_bytes + v_bytes
     arena = Arena(size, "keys and values")
-    return arena, {layer: LayerPool(arena.address + k, arena.address + v) for layer, (k, v) in offsets.items()}
+    return arena, {
+        layer: LayerPool(arena.address + k, arena.address + v,
+                         key_offsets[layer].ctypes.data if layer in key_offsets else 0)
+        for layer, (k, v) in offsets.items()}
 
 
 def _tape(entries: Sequence[Entry], addresses: dict[str, int]) -> npt.NDArray[np.int64]:

@@ -57,10 +57,11 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class LayerPool:
-    """Addresses of one layer's KV pages."""
+    """Addresses of one layer's KV pages, and of what is taken off its keys (0: nothing)."""
 
     k: int
     v: int
+    k_offset: int
 
 
 @dataclass(kw_only=True)
@@ -166,8 +167,8 @@ class Encoder:
         q, k, v = (self.address(buffer) for buffer in task.inputs)
         pool = self.pools[op.layer]
         store: dict[str, int | float] = {
-            "k": k, "v": v, "k_pool": pool.k, "v_pool": pool.v, "n_head_kv": op.n_head_kv,
-            "head_dim_k": op.head_dim_k, "head_dim_v": op.head_dim_v}
+            "k": k, "v": v, "k_pool": pool.k, "v_pool": pool.v, "k_offset": pool.k_offset,
+            "n_head_kv": op.n_head_kv, "head_dim_k": op.head_dim_k, "head_dim_v": op.head_dim_v}
         attend: dict[str, int | float] = {
             "x": q, "k_pool": pool.k, "v_pool": pool.v, "n_head": op.n_head, "n_head_kv": op.n_head_kv,
             "head_dim_k": op.head_dim_k, "head_dim_v": op.head_dim_v, "scale": float(op.scale),

@@ -56,7 +56,7 @@ SCALE = fields("x factor width out n_rows")
 SOFTCAP = fields("x cap width out n_rows")
 TAKE_ROWS = fields("x width out")
 ROPE = fields("x n_head head_dim n_rot cos sin out n_rows")        # cos, sin: (n_rows, n_rot / 2)
-KV_STORE = fields("k v k_pool v_pool n_head_kv head_dim_k head_dim_v")
+KV_STORE = fields("k v k_pool v_pool k_offset n_head_kv head_dim_k head_dim_v")      # k_offset: (n_head_kv, head_dim_k)
 ATTENTION = fields(
     f"x k_pool v_pool n_head n_head_kv head_dim_k head_dim_v scale window softcap sinks partials out {INT8}")
 # mixture of experts: routing is left in four arrays that the expert kernels read (see experts.py)

@@ -12,7 +12,8 @@ where a page of K and one of V are, by type:
                 then both: the scales, f16 [dim / 32][token]
 
 q8_0 is llama.cpp's: 32 values along a head's dimensions share a scale d (see formats/q8.py), so head_dim is a multiple
-of 32. Pairs of dimensions and blocks of 32 stand together because the kernels of attention read them so.
+of 32. Keys may have a constant taken off before. Pairs of dimensions and blocks of 32 stand together because the
+kernels of attention read them so.
 """
 
 from typing import Literal, get_args

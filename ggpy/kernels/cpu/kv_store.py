@@ -1,7 +1,7 @@
 """Keys and values of a step into the KV pages, rounded to the pool's type: see kv_pages.py for the layout.
 
 f16 rounds to nearest, ties to even. q8_0 is what formats/q8.py says: d = RN(max |x| / 127) of 32 values, stored as f16,
-and RN(x * RN(1 / d)) with halves away from zero.
+and RN(x * RN(1 / d)) with halves away from zero; where there is a `k_offset`, it is taken off the keys before.
 
 Threads share the (kv head, tile) pairs of the step; tiles of one head follow each other, so that lines of K are seldom
 written by two threads.
@@ -39,11 +39,11 @@ from ggpy.kernels.cpu.step import PAGE_TOKENS, STEP, TILE, TILE_BYTES
 
 
 class Stores(NamedTuple):
-    """How one token of one kv head is stored: store_k(k, dim, page, slot) and store_v, `page` the head's part."""
+    """How one token of one kv head is stored, `page` the head's part."""
 
     dim_bytes: int
-    store_k: Any
-    store_v: Any
+    store_k: Any        # store_k(k, offset, dim, page, slot)
+    store_v: Any        # store_v(v, dim, page, slot)
 
 
 @device
@@ -60,7 +60,7 @@ def float_stores(item_bytes, convert, convert_one, store_one):
     """For pages whose values are made by `convert` (16 floats) and `convert_one`."""
 
     @device
-    def store_k(k, dim, page, slot):
+    def store_k(k, offset, dim, page, slot):
         stride = PAGE_TOKENS * item_bytes
         to = page + slot * item_bytes
         for d in range(0, dim - 15, 16):
@@ -87,18 +87,21 @@ def round_half_away(x):
 
 
 @device
-def quantized(x):
-    """(d, q): 32 floats at x as a scale and int8."""
-    lo, hi = load_f32x16(x), load_f32x16(x + 64)
+def quantized(lo, hi):
+    """(d, q): 32 floats as a scale and int8."""
     d = max_lanes(maximum(absolute(lo), absolute(hi))) / np.float32(127.0)
     inverse = np.float32(1.0) / d if d != np.float32(0.0) else np.float32(0.0)
     return d, trunc_i8(concat(round_half_away(lo * inverse), round_half_away(hi * inverse)))
 
 
 @device
-def store_k_q8_0(k, dim, page, slot):
+def store_k_q8_0(k, offset, dim, page, slot):
     for block in range(dim // QUANT_BLOCK):
-        d, q = quantized(k + block * QUANT_BLOCK * 4)
+        at = block * QUANT_BLOCK * 4
+        lo, hi = load_f32x16(k + at), load_f32x16(k + at + 64)
+        if offset != 0:
+            lo, hi = lo - load_f32x16(offset + at), hi - load_f32x16(offset + at + 64)
+        d, q = quantized(lo, hi)
         store_lanes(page + block * QUANT_BLOCK * PAGE_TOKENS + slot * 2, PAGE_TOKENS * 2, as_i16x16(q))
         store_u16(page + dim * PAGE_TOKENS + (block * PAGE_TOKENS + slot) * 2, half(d))
 
@@ -106,7 +109,8 @@ def store_k_q8_0(k, dim, page, slot):
 @device
 def store_v_q8_0(v, dim, page, slot):
     for block in range(dim // QUANT_BLOCK):
-        d, q = quantized(v + block * QUANT_BLOCK * 4)
+        at = v + block * QUANT_BLOCK * 4
+        d, q = quantized(load_f32x16(at), load_f32x16(at + 64))
         store(page + (block * PAGE_TOKENS + slot) * QUANT_BLOCK, q)
         store_u16(page + dim * PAGE_TOKENS + (block * PAGE_TOKENS + slot) * 2, half(d))
 
@@ -121,10 +125,11 @@ def make_store(keys, values):
         n_head_kv = load_i64(args + ARGS.n_head_kv)
         dim_k, dim_v = load_i64(args + ARGS.head_dim_k), load_i64(args + ARGS.head_dim_v)
         k_pool, v_pool = load_i64(args + ARGS.k_pool), load_i64(args + ARGS.v_pool)
-        n_tiles = load_i64(step + STEP.n_tiles)
+        offsets, n_tiles = load_i64(args + ARGS.k_offset), load_i64(step + STEP.n_tiles)
         n_units = n_head_kv * n_tiles
         for unit in range(n_units * ith // nth, n_units * (ith + 1) // nth):
             head = unit // n_tiles
+            offset = offsets + head * dim_k * 4 if offsets != 0 else 0
             tile = load_i64(step + STEP.tiles) + (unit % n_tiles) * TILE_BYTES
             first_row, table = load_i64(tile + TILE.first_row), load_i64(tile + TILE.page_table)
             for i in range(load_i64(tile + TILE.n_rows)):
@@ -132,7 +137,8 @@ def make_store(keys, values):
                 slot = position % PAGE_TOKENS
                 page = load_i32(table + position // PAGE_TOKENS * 4) * n_head_kv + head
                 row = (first_row + i) * n_head_kv + head
-                store_k(load_i64(args + ARGS.k) + row * dim_k * 4, dim_k, k_pool + page * dim_k * k_dim_bytes, slot)
+                store_k(load_i64(args + ARGS.k) + row * dim_k * 4, offset, dim_k, k_pool + page * dim_k * k_dim_bytes,
+                        slot)
                 store_v(load_i64(args + ARGS.v) + row * dim_v * 4, dim_v, v_pool + page * dim_v * v_dim_bytes, slot)
 
     return kv_store

@@ -22,7 +22,7 @@ def tiles_of(first_position: int, n_rows: int, table: npt.NDArray[np.int32]) -> 
 
 def stored(run_kernel: RunKernel, k_type: KVType, v_type: KVType, k: npt.NDArray[np.float32],
            v: npt.NDArray[np.float32], table: list[int], first_position: int = 0,
-           n_threads: int = 1) -> tuple[Pool, Pool]:
+           n_threads: int = 1, k_offset: npt.NDArray[np.float32] | None = None) -> tuple[Pool, Pool]:
     """The pools after storing k, v (n_rows, n_head_kv, dim)."""
     n_rows, n_head_kv, dim_k = k.shape
     keys, values = pools(k_type, v_type, max(table) + 1, n_head_kv, dim_k, v.shape[2])
@@ -30,7 +30,8 @@ def stored(run_kernel: RunKernel, k_type: KVType, v_type: KVType, k: npt.NDArray
     tiles = tiles_of(first_position, n_rows, pages)
     run_kernel(f"kv_store.store_{k_type}_{v_type}", argument_block(
         KV_STORE, k=k.ctypes.data, v=v.ctypes.data, k_pool=keys.ctypes.data, v_pool=values.ctypes.data,
-        n_head_kv=n_head_kv, head_dim_k=dim_k, head_dim_v=v.shape[2]),
+        k_offset=0 if k_offset is None else k_offset.ctypes.data, n_head_kv=n_head_kv, head_dim_k=dim_k,
+        head_dim_v=v.shape[2]),
         n_threads, n_tokens=n_rows, n_tiles=len(tiles), tiles=tiles.ctypes.data)
     return keys, values
 
@@ -111,3 +112,14 @@ def test_q8_0_is_what_the_format_says(run_kernel: RunKernel, scale: float) -> No
     assert np.array_equal(values["d"], expected_v["d"])
     assert np.array_equal(values["q"][0, :, :, 0][kept], expected_v["q"][0, :, :, 0][kept])
     assert np.array_equal(keys["q"][0, :, :, 0].reshape(2, 3, 32)[kept], values["q"][0, :, :, 0][kept])
+
+
+def test_an_offset_is_taken_off_the_keys_of_q8_0(run_kernel: RunKernel) -> None:
+    """Each head has its own; values and keys of float16 stay as they are."""
+    k, offset = normal(5, 2, 64), np.arange(128, dtype=np.float32).reshape(2, 64)
+    keys, values = stored(run_kernel, "q8_0", "q8_0", k + offset, k, [0], k_offset=offset)
+    expected, plain = (stored(run_kernel, "q8_0", "q8_0", x, x, [0]) for x in ((k + offset) - offset, k))
+    assert keys.tobytes() == expected[0].tobytes()
+    assert values.tobytes() == plain[1].tobytes()
+    floats = [stored(run_kernel, "f16", "f16", k, k, [0], k_offset=c)[0].tobytes() for c in (offset, None)]
+    assert floats[0] == floats[1]
