@@ -3,7 +3,7 @@
 Types are named as element x lanes: `i8x64`, `i32x16`, `f32x16`, ... `+ - * & | ^ << >>` work between equal types and
 with a scalar on the right (`>>` is logical; `sra` shifts in the sign). Addresses are plain int64. Everything here is
 generic LLVM and runs on any processor, narrower registers included; `dot.py` holds the operations that name an
-instruction. This file, `dot.py`, `atomic.py` and `accumulators.py` alone spell LLVM.
+instruction. This file, `dot.py`, `atomic.py`, `accumulators.py` and `sample_simd.py` alone spell LLVM.
 """
 
 import operator
