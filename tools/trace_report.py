@@ -19,7 +19,7 @@ HEADINGS = ("KERNEL", "TENSOR", "CALLS", "MS", "WAIT MS", "SHARE", "GB/S", "GOP/
 def print_profile(title: str, profile: Profile, *, in_order: bool) -> None:
     """Milliseconds and calls are those of a mean step; the longest first unless `in_order` of the tape.
 
-    MS is the time at work, GB/S and GOP/S are rates during it; SHARE is of the whole and includes the wait.
+    MS is the threads' mean time at work, GB/S and GOP/S are rates by the busiest one's; SHARE includes the wait.
     """
     n, total_s = profile.n_steps, profile.total_s
     weights, kv = (sum(getattr(row, name) for row in profile.rows) for name in ("weight_bytes", "kv_bytes"))
@@ -34,8 +34,7 @@ def print_profile(title: str, profile: Profile, *, in_order: bool) -> None:
     rows = profile.rows if in_order else sorted(profile.rows, key=lambda row: -row.time_s)
     for row in rows:
         result.add_row(*cells(row, profile))
-    for name, seconds in (("Python before the tape", profile.prepare_s), ("start of the threads", profile.start_s),
-                          ("return to Python", profile.return_s)):
+    for name, seconds in (("Python before the tape", profile.prepare_s), ("call and return", profile.call_s)):
         result.add_row(name, "", "", f"{seconds / n * 1e3:.3f}", "", f"{seconds / total_s:.1%}", "", "", "")
     print_tables(result)
 

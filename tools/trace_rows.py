@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +24,7 @@ class Row:
     tensor: str             # whose weights it reads, or in parentheses: whose result it works on
     calls: int = 0
     busy_s: float = 0.0
-    wait_s: float = 0.0     # for the other threads, and for the next operation to begin
+    wait_s: float = 0.0     # for the other threads, or for this to begin
     longest_s: float = 0.0  # of the thread that was busy longest, summed over calls
     weight_bytes: int = 0
     kv_bytes: int = 0
@@ -37,12 +36,12 @@ class Row:
 
     @property
     def gb_per_s(self) -> float:
-        """Weights, keys and values read while threads were busy."""
-        return (self.weight_bytes + self.kv_bytes) / self.busy_s / 1e9 if self.busy_s else 0.0
+        """Weights, keys and values that were read, by the time of the busiest thread."""
+        return (self.weight_bytes + self.kv_bytes) / self.longest_s / 1e9 if self.longest_s else 0.0
 
     @property
     def gop_per_s(self) -> float:
-        return self.operations / self.busy_s / 1e9 if self.busy_s else 0.0
+        return self.operations / self.longest_s / 1e9 if self.longest_s else 0.0
 
     @property
     def imbalance(self) -> float:
@@ -52,26 +51,22 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What `steps` add up to, in seconds: the rows, `start_s` until threads began, and what Python did around."""
+    """What steps add up to, in seconds: the rows of the tape, and what happened around it."""
 
     n_steps: int
     n_tokens: int
     total_s: float
     rows: list[Row]
     prepare_s: float        # laying out the rows of the step, looking up embeddings and angles
-    start_s: float          # calling the threads and waiting until they have begun
-    return_s: float         # from the last operation's end until Python went on
+    call_s: float           # from Python to the first operation and back from the last
 
 
 def profile(entries: Sequence[Entry], steps: Sequence[StepTrace], cycle_s: float, *, n_tokens: int,
             each: bool = False) -> Profile:
     """Adds up `steps` of `n_tokens` tokens together; `each`: a row for each entry, not for each kind of them."""
     rows: dict[tuple[str, str], Row] = {}
-    start_s = inside_s = 0.0
     for step in steps:
-        busy, wait, start = entry_times(step, entries, cycle_s)
-        start_s += start
-        inside_s += start + float((busy + wait).mean(axis=1).sum())
+        busy, wait = entry_times(step, cycle_s)
         for entry, work, entry_busy, entry_wait in zip(entries, step.work, busy, wait, strict=True):
             tensor = tensor_of(entry.op) if each else without_layer(tensor_of(entry.op))
             row = rows.setdefault((entry.kernel, tensor), Row(kernel=entry.kernel, tensor=tensor))
@@ -85,33 +80,29 @@ def profile(entries: Sequence[Entry], steps: Sequence[StepTrace], cycle_s: float
     run_s = sum(step.end_s - step.tape_s for step in steps)
     return Profile(n_steps=len(steps), n_tokens=n_tokens, total_s=sum(step.end_s - step.begin_s for step in steps),
                    rows=list(rows.values()), prepare_s=sum(step.tape_s - step.begin_s for step in steps),
-                   start_s=start_s, return_s=max(0.0, run_s - inside_s))
+                   call_s=max(0.0, run_s - sum(row.time_s for row in rows.values())))
 
 
-def entry_times(step: StepTrace, entries: Sequence[Entry], cycle_s: float) -> tuple[Float64, Float64, float]:
-    """Seconds (n_entries, n_threads) that threads worked at an entry and waited at its barrier, and until they began.
+def entry_times(step: StepTrace, cycle_s: float) -> tuple[Float64, Float64]:
+    """Seconds (n_entries, n_threads) that each thread worked at an entry, and was idle before the last one ended it.
 
-    A thread that had no part in an entry has zeros in the trace. Every moment of each thread from the first beginning
-    to the last end is in one of the three.
+    Every moment of a thread, from the first beginning to the last end of all, is in one of the two: an entry's time
+    reaches from the end of those before it to its own. A thread that had no part in an entry has zeros in the trace.
     """
     begin, end = step.cycles[:, :, 0], step.cycles[:, :, 1]
     took_part = end != 0
-    first, last = int(begin[took_part].min()), int(end.max())
-    busy = np.where(took_part, end - begin, 0)
-    wait = np.zeros_like(busy)
-    started = 0
-    barriers = np.array([entry.barrier for entry in entries])
+    first = int(begin[took_part].min())
+    ended = np.maximum.accumulate(end.max(axis=1)) - first
+    busy = np.where(took_part, end - begin, 0).astype(np.float64)
+    idle = np.empty_like(busy)
     for thread in range(busy.shape[1]):
-        did = np.flatnonzero(took_part[:, thread])
-        if len(did) == 0:
-            started += last - first
-            continue
-        started += int(begin[did[0], thread]) - first
-        for i, j in pairwise(did):
-            passed = np.flatnonzero(barriers[i:j])
-            wait[i + passed[-1] if len(passed) else i, thread] += begin[j, thread] - end[i, thread]
-        wait[-1, thread] += last - int(end[did[-1], thread])
-    return busy * cycle_s, wait * cycle_s, started * cycle_s / busy.shape[1]
+        did = took_part[:, thread]
+        moments = step.cycles[did, thread].ravel() - first          # it begins, ends, begins, ends, ...
+        worked = np.repeat(np.cumsum(busy[did, thread]), 2)
+        worked[::2] -= busy[did, thread]
+        until = np.interp(ended, moments, worked) if did.any() else np.zeros(len(ended))
+        idle[:, thread] = np.diff(ended - until, prepend=0)
+    return busy * cycle_s, idle * cycle_s
 
 
 def cycle_of(steps: Sequence[StepTrace]) -> float:

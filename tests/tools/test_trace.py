@@ -21,10 +21,10 @@ Load = Callable[[str], ArchModel]
 CYCLE_S = 0.5
 
 
-def step(cycles: list[list[tuple[int, int]]], barriers: list[bool]) -> tuple[StepTrace, list[Entry]]:
-    """A step whose threads were at each entry from a first to a last cycle, and entries with these barriers."""
+def step(cycles: list[list[tuple[int, int]]]) -> tuple[StepTrace, list[Entry]]:
+    """A step whose threads were at each entry from a first to a last cycle, and its entries."""
     work = [Work(weight_bytes=100)] * len(cycles)
-    entries = [SimpleNamespace(barrier=barrier, kernel="k", op=SimpleNamespace(inputs=())) for barrier in barriers]
+    entries = [SimpleNamespace(kernel="k", op=SimpleNamespace(inputs=()))] * len(cycles)
     return StepTrace(work, np.array(cycles, np.int64), 0.0, 1.0, 21.0), cast(list[Entry], entries)
 
 
@@ -34,46 +34,44 @@ def report(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any
     return result
 
 
-def test_threads_work_and_wait_at_the_barrier_they_stand_at() -> None:
-    """Two entries of two threads: the first ends with a barrier that thread 1 reaches 4 cycles early."""
-    trace, entries = step([[(10, 20), (12, 16)], [(22, 30), (21, 31)]], [True, True])
-    busy, wait, start_s = entry_times(trace, entries, CYCLE_S)
+def test_a_thread_waits_until_the_last_one_has_ended() -> None:
+    """Two entries of two threads: the first takes until cycle 20, the second until 31."""
+    trace, _ = step([[(10, 20), (12, 16)], [(22, 30), (21, 31)]])
+    busy, wait = entry_times(trace, CYCLE_S)
     assert busy.tolist() == [[5.0, 2.0], [4.0, 5.0]]
-    assert wait.tolist() == [[1.0, 2.5], [0.5, 0.0]]
-    assert start_s == 0.5           # thread 1 came 2 cycles late, half of that in the mean
+    assert wait.tolist() == [[0.0, 3.0], [1.5, 0.5]]
 
 
-def test_a_wait_belongs_to_the_last_barrier_before_the_next_work() -> None:
-    """Thread 1 has no part in the middle entry, which has no barrier: it waits at the first one."""
-    trace, entries = step([[(0, 10), (0, 8)], [(11, 20), (0, 0)], [(20, 30), (14, 30)]], [True, False, True])
-    busy, wait, start_s = entry_times(trace, entries, CYCLE_S)
+def test_a_thread_is_not_idle_while_it_is_further_on() -> None:
+    """Thread 1 has no part in the middle entry: it waits until it begins the last one, while that still goes on."""
+    trace, _ = step([[(0, 10), (0, 8)], [(11, 20), (0, 0)], [(20, 30), (14, 30)]])
+    busy, wait = entry_times(trace, CYCLE_S)
     assert busy.tolist() == [[5.0, 4.0], [4.5, 0.0], [5.0, 8.0]]
-    assert wait.tolist() == [[0.5, 3.0], [0.0, 0.0], [0.0, 0.0]]
-    assert start_s == 0.0
+    assert wait.tolist() == [[0.0, 1.0], [0.5, 2.0], [0.0, 0.0]]
 
 
-def test_a_thread_without_any_part_was_never_started() -> None:
-    """Its whole time counts as start, so that shares still add up."""
-    trace, entries = step([[(0, 10), (0, 0)]], [True])
-    busy, wait, start_s = entry_times(trace, entries, CYCLE_S)
-    assert float(busy.sum() + wait.sum()) == 5.0
-    assert start_s == 2.5
+def test_a_thread_without_any_part_is_idle_all_the_time() -> None:
+    """Another program had its core: what it leaves to others is their work and its wait."""
+    trace, _ = step([[(0, 10), (0, 0)], [(12, 20), (0, 0)]])
+    busy, wait = entry_times(trace, CYCLE_S)
+    assert busy.tolist() == [[5.0, 0.0], [4.0, 0.0]]
+    assert wait.tolist() == [[0.0, 5.0], [1.0, 5.0]]
 
 
 def test_rows_add_up_over_steps() -> None:
-    """Means over threads, sums over steps; imbalance is the busiest thread's time over the mean's."""
-    trace, entries = step([[(10, 20), (12, 16)], [(22, 30), (21, 31)]], [True, True])
+    """Means over threads, sums over steps; rates and imbalance are by the busiest thread's time."""
+    trace, entries = step([[(10, 20), (12, 16)], [(22, 30), (21, 31)]])
     result = profile(entries, [trace, trace], CYCLE_S, n_tokens=2)
     row, = result.rows
-    assert row == Row(kernel="k", tensor="", calls=4, busy_s=16.0, wait_s=4.0, longest_s=20.0, weight_bytes=400)
-    assert (row.time_s, row.gb_per_s, row.imbalance) == (20.0, 400 / 16.0 / 1e9, 1.25)
-    assert (result.total_s, result.prepare_s, result.start_s, result.return_s) == (42.0, 2.0, 1.0, 19.0)
+    assert row == Row(kernel="k", tensor="", calls=4, busy_s=16.0, wait_s=5.0, longest_s=20.0, weight_bytes=400)
+    assert (row.time_s, row.gb_per_s, row.imbalance) == (21.0, 400 / 20.0 / 1e9, 1.25)
+    assert (result.total_s, result.prepare_s, result.call_s) == (42.0, 2.0, 19.0)
 
 
 def test_cycles_are_measured_against_the_clock() -> None:
     """1,000 cycles lie between the beginnings of two steps that are 2 s apart."""
-    first, _ = step([[(500, 600)]], [True])
-    later, _ = step([[(1500, 1600)]], [True])
+    first, _ = step([[(500, 600)]])
+    later, _ = step([[(1500, 1600)]])
     later = StepTrace(later.work, later.cycles, 2.5, 3.0, 4.0)
     assert seconds_per_cycle(first, later) == 0.002
 

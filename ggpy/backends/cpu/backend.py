@@ -133,7 +133,8 @@ class CpuBackend:
         self._prepare(sequences)
         tape_s = time.perf_counter()
         self.team.run(self._tape, self._step.address, cycles)
-        return StepTrace(self.work(sequences), cycles, begin_s, tape_s, time.perf_counter())
+        end_s = time.perf_counter()
+        return StepTrace(self.work(sequences), cycles, begin_s, tape_s, end_s)
 
     def close(self) -> None:
         """Ends the threads; the backend is of no use afterwards."""
