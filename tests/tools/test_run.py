@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from ggpy import Completion, SamplingParams, Timings, cli
-from ggpy.hub import catalogue
 from ggpy.text.chat import CHATML
 from ggpy.tools import chat_session, environment, flags, loading
 from ggpy.tools import run as run_tool
@@ -254,56 +253,6 @@ def test_kernels_are_announced_once_where_there_is_no_terminal(capsys: pytest.Ca
         for i in range(3):
             progress.update(f"kernel{i}", i + 1, 3)
     assert capsys.readouterr().err == "preparing 3 kernels; they are kept for the next time\n"
-
-
-@pytest.fixture
-def warmed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What `ggpy warm` loads and closes."""
-    events: list[str] = []
-
-    class Loaded:
-        def __init__(self, spec: str, **options: Any) -> None:
-            self.spec = spec
-            events.append(f"load {spec} {options['compute']}")
-
-        def close(self) -> None:
-            events.append(f"close {self.spec}")
-
-    monkeypatch.setattr(loading, "load", Loaded)
-    return events
-
-
-def test_warm_loads_every_model_and_closes_it(warmed: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Loading compiles what is missing."""
-    assert cli.main(["warm", "a", "b", "--compute", "f32"]) == 0
-    assert warmed == ["load a f32", "close a", "load b f32", "close b"]
-    assert capsys.readouterr().out == "a is ready\nb is ready\n"
-
-
-def test_warm_heeds_the_variables_that_choose_kernels(
-    warmed: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Those that `ggpy run` will heed."""
-    monkeypatch.setenv("LLAMA_ARG_CACHE_TYPE_K", "q3")
-    with pytest.raises(SystemExit, match="2"):
-        cli.main(["warm", "a"])
-    assert "ggpy warm: LLAMA_ARG_CACHE_TYPE_K=q3: expected one of" in capsys.readouterr().err
-    assert warmed == []
-
-
-def test_warm_takes_all_pulled_models_where_none_is_named(
-    warmed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Without any, it says what to do."""
-    monkeypatch.setenv("GGPY_HOME", str(tmp_path))
-    assert cli.main(["warm"]) == 1
-    assert "no model has been pulled yet" in capsys.readouterr().err
-    entry = catalogue.CATALOGUE[0]
-    entry.folder.mkdir(parents=True)
-    with entry.path.open("wb") as file:
-        file.truncate(entry.size_bytes)     # told by its size
-    assert cli.main(["warm"]) == 0
-    assert warmed == [f"load {entry.name} int8", f"close {entry.name}"]
 
 
 def test_json_is_an_object_for_each_answer(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

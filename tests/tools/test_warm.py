@@ -1,0 +1,60 @@
+"""`ggpy warm`, with models that say when they are loaded."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ggpy import cli
+from ggpy.hub import catalogue
+from ggpy.tools import loading
+
+
+@pytest.fixture
+def warmed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What `ggpy warm` loads and closes."""
+    events: list[str] = []
+
+    class Loaded:
+        def __init__(self, spec: str, **options: Any) -> None:
+            self.spec = spec
+            events.append(f"load {spec} {options['compute']}")
+
+        def close(self) -> None:
+            events.append(f"close {self.spec}")
+
+    monkeypatch.setattr(loading, "load", Loaded)
+    return events
+
+
+def test_warm_loads_every_model_and_closes_it(warmed: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Loading compiles what is missing."""
+    assert cli.main(["warm", "a", "b", "--compute", "f32"]) == 0
+    assert warmed == ["load a f32", "close a", "load b f32", "close b"]
+    assert capsys.readouterr().out == "a is ready\nb is ready\n"
+
+
+def test_warm_heeds_the_variables_that_choose_kernels(
+    warmed: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those that `ggpy run` will heed."""
+    monkeypatch.setenv("LLAMA_ARG_CACHE_TYPE_K", "q3")
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["warm", "a"])
+    assert "ggpy warm: LLAMA_ARG_CACHE_TYPE_K=q3: expected one of" in capsys.readouterr().err
+    assert warmed == []
+
+
+def test_warm_takes_all_pulled_models_where_none_is_named(
+    warmed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without any, it says what to do."""
+    monkeypatch.setenv("GGPY_HOME", str(tmp_path))
+    assert cli.main(["warm"]) == 1
+    assert "no model has been pulled yet" in capsys.readouterr().err
+    entry = catalogue.CATALOGUE[0]
+    entry.folder.mkdir(parents=True)
+    with entry.path.open("wb") as file:
+        file.truncate(entry.size_bytes)     # told by its size
+    assert cli.main(["warm"]) == 0
+    assert warmed == [f"load {entry.name} int8", f"close {entry.name}"]
