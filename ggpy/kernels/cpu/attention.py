@@ -10,8 +10,8 @@ starting from M = sink * log2(e), L = 1 where heads have sinks (a token without 
 depend on positions alone: not on rows of the same step, threads, pages or how the prompt was cut.
 
 Work is made of pairs (tile, kv head), whose query rows share each load of K and V. Where pairs are many, a thread
-finishes its own; where they are few (decode), their splits are shared too, and after a barrier `combine` merges the
-partials. `combine` also makes the int8 form of the result.
+finishes its own; where they are few (decode), their splits are shared too, each thread taking about as many tokens, and
+after a barrier `combine` merges the partials. `combine` also makes the int8 form of the result.
 """
 
 import numpy as np
@@ -20,8 +20,9 @@ from ggpy.kernels.cpu.accumulators import LANES, MAX_ROWS
 from ggpy.kernels.cpu.arguments import ATTENTION as ARGS
 from ggpy.kernels.cpu.attention_memory import FACTORS_BYTES
 from ggpy.kernels.cpu.attention_partials import (
-    count_splits,
+    count_tokens,
     finish_rows,
+    first_split_from,
     first_visible,
     group_size,
     merge_head,
@@ -33,6 +34,7 @@ from ggpy.kernels.cpu.attention_partials import (
     splits_are_shared,
     start_rows,
     tile_splits,
+    tile_tokens,
 )
 from ggpy.kernels.cpu.attention_q8_0 import q8_0_keys, q8_0_values
 from ggpy.kernels.cpu.attention_split import (
@@ -205,10 +207,10 @@ def make_attend(keys, values):
         n_floats = padded(load_i64(args + ARGS.head_dim_v))
         scratch = load_i64(step + STEP.scratch)
         shared = splits_are_shared(args, step, nth)
-        n_splits = count_splits(args, step) * n_head_kv if shared else 0
-        begin, stop = n_splits * ith // nth, n_splits * (ith + 1) // nth
+        n_visible = count_tokens(args, step) * n_head_kv if shared else 0
+        begin, stop = n_visible * ith // nth, n_visible * (ith + 1) // nth
         partials = load_i64(args + ARGS.partials)
-        before = index = 0              # splits and pairs before this one
+        before = index = 0              # tokens and pairs before this one
         for head_kv in range(n_head_kv):
             to = partials
             for i in range(n_tiles):
@@ -217,9 +219,9 @@ def make_attend(keys, values):
                 lo, hi, at = first, end, 0
                 if shared:
                     size = partial_bytes(load_i64(tile + TILE.n_rows) * group_size(args), n_floats)
-                    lo, hi = max(first, first + begin - before), min(end, first + stop - before)
+                    lo, hi = first_split_from(args, tile, begin - before), first_split_from(args, tile, stop - before)
                     at = to + (head_kv * (end - first) + lo - first) * size
-                    before += end - first
+                    before += tile_tokens(args, tile)
                     to += (end - first) * n_head_kv * size
                 elif index % nth != ith:
                     hi = lo

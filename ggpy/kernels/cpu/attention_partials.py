@@ -61,13 +61,32 @@ def splits_are_shared(args, step, nth):
 
 
 @device
-def count_splits(args, step):
-    """Splits of all tiles."""
+def tile_tokens(args, tile):
+    """How many tokens some row of a tile sees."""
+    position = load_i64(tile + TILE.first_position)
+    return position + load_i64(tile + TILE.n_rows) - first_visible(args, position)
+
+
+@device
+def count_tokens(args, step):
+    """Tokens that the tiles see, all together."""
     n = 0
     for i in range(load_i64(step + STEP.n_tiles)):
-        first, end = tile_splits(args, load_i64(step + STEP.tiles) + i * TILE_BYTES)
-        n += end - first
+        n += tile_tokens(args, load_i64(step + STEP.tiles) + i * TILE_BYTES)
     return n
+
+
+@device
+def first_split_from(args, tile, token):
+    """The first split of a tile whose middle is the `token`-th that the tile sees, or a later one."""
+    first, end = tile_splits(args, tile)
+    begin = first_visible(args, load_i64(tile + TILE.first_position))
+    stop = begin + tile_tokens(args, tile)
+    for split in range(first, end):
+        lo, hi = max(begin, split * SPLIT_TOKENS), min(stop, (split + 1) * SPLIT_TOKENS)
+        if (lo + hi) // 2 - begin >= token:
+            return split
+    return end
 
 
 @device
