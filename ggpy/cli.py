@@ -11,6 +11,7 @@ import importlib
 import io
 import logging
 import os
+import signal
 import sys
 import textwrap
 import traceback
@@ -86,8 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _fail(error, verbose)
     except KeyboardInterrupt:
-        print("ggpy: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return _interrupted()
 
 
 def _check_streams() -> None:
@@ -167,6 +167,14 @@ def _start_logging(verbose: bool) -> None:
     logger = logging.getLogger("ggpy")
     logger.handlers = [handler]
     logger.setLevel(logging.DEBUG if verbose else logging.WARNING)
+
+
+def _interrupted() -> int:
+    """Say so, undisturbed by further Ctrl-Cs, on a line of its own: the terminal may have shown the keys, "^C"."""
+    previous = signal.signal(signal.SIGINT, lambda number, frame: None)
+    print("\n" if sys.stderr.isatty() else "", "ggpy: interrupted", sep="", file=sys.stderr)
+    signal.signal(signal.SIGINT, previous)
+    return INTERRUPTED
 
 
 def _fail(error: Exception, verbose: bool) -> int:

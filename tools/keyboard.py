@@ -23,6 +23,27 @@ def ctrl_c_calls(stop: Callable[[], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def ctrl_c_once() -> Iterator[None]:
+    """The first Ctrl-C interrupts, as usual; hasty ones behind it must not interrupt the cleaning up."""
+    is_first = True
+
+    def interrupt(number: int, frame: object) -> None:
+        nonlocal is_first
+        if is_first:
+            is_first = False
+            raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+@contextlib.contextmanager
 def hidden_keys() -> Iterator[None]:
     """What is typed meanwhile is not shown, where it would tear the output apart; it waits for who reads next."""
     if sys.platform == "win32" or sys.stdin is None or not sys.stdin.isatty():

@@ -13,7 +13,7 @@ from rich.text import Text
 from ggpy.hub.resolve import resolve_model
 from ggpy.kernels.cpu.level import current_level
 from ggpy.llm import LLM
-from ggpy.tools.keyboard import hidden_keys
+from ggpy.tools.keyboard import ctrl_c_once, hidden_keys
 from ggpy.tools.terminal import pull_progress
 
 
@@ -24,7 +24,7 @@ def load(spec: str, *, offline: bool = False, **options: Any) -> LLM:
     """
     current_level()
     path = resolve_model(spec, offline=offline, progress=pull_progress)
-    with hidden_keys(), KernelProgress(f"loading {spec}") as progress:
+    with ctrl_c_once(), hidden_keys(), KernelProgress(f"loading {spec}") as progress:
         return LLM(path, progress=progress.update, **options)
 
 

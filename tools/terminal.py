@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import Self
 
@@ -14,6 +14,7 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 
 from ggpy.hub.progress import Progress, ProgressLines
+from ggpy.tools.keyboard import ctrl_c_once, hidden_keys
 
 PIPED_WIDTH = 10_000      # characters; lines meant for another program are never cut or wrapped
 
@@ -47,16 +48,19 @@ def print_tables(*tables: Table) -> None:
 
 
 class ProgressBar:
-    """A bar on stderr that shows how far `total_bytes` have come; use as a context manager."""
+    """A bar on stderr that shows how far `total_bytes` have come; use as a context manager. Keys do not tear it."""
 
     def __init__(self, label: str, total_bytes: int) -> None:
         self._total_bytes = total_bytes
         columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
         self._bar = Bar(TextColumn("{task.description}", markup=False), *columns, console=Console(stderr=True))
         self._task = self._bar.add_task(label, total=total_bytes)
+        self._shown = ExitStack()
 
     def __enter__(self) -> Self:
-        self._bar.start()
+        self._shown.enter_context(ctrl_c_once())
+        self._shown.enter_context(hidden_keys())
+        self._shown.enter_context(self._bar)
         return self
 
     def update(self, done_bytes: int) -> None:
@@ -66,7 +70,7 @@ class ProgressBar:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bar.stop()
+        self._shown.close()
 
 
 def pull_progress(label: str, total_bytes: int) -> AbstractContextManager[Progress]:

@@ -86,12 +86,19 @@ def _compile(names: list[str], progress: Progress | None) -> None:
             progress(name, len(done), len(names))
 
     n_workers = min(os.cpu_count() or 1, len(names))
+    workers: list[subprocess.Popen[str]] = []
     with ThreadPoolExecutor(n_workers) as pool:
-        for future in [pool.submit(_run_worker, pending, report) for _ in range(n_workers)]:
-            future.result()
+        try:
+            for future in [pool.submit(_run_worker, pending, report, workers) for _ in range(n_workers)]:
+                future.result()
+        except BaseException:       # above all Ctrl-C, which a compiler hears only after seconds
+            pending.clear()
+            for worker in workers:
+                worker.kill()
+            raise
 
 
-def _run_worker(pending: deque[str], report: Callable[[str], None]) -> None:
+def _run_worker(pending: deque[str], report: Callable[[str], None], workers: list[subprocess.Popen[str]]) -> None:
     """Hands kernels to one worker process until none is left; raises KernelError if the process ends before."""
     command = [sys.executable, "-P", "-c", WORKER, str(PACKAGE.parent)]
     environment = {**os.environ, "NUMBA_OPT": "0", "NUMBA_LOOP_VECTORIZE": "0", "NUMBA_SLP_VECTORIZE": "0"}
@@ -99,6 +106,7 @@ def _run_worker(pending: deque[str], report: Callable[[str], None]) -> None:
     with (tempfile.TemporaryFile("w+") as errors,
           subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
                            text=True, bufsize=1) as worker):
+        workers.append(worker)
         assert worker.stdin is not None
         assert worker.stdout is not None
         with suppress(IndexError, BrokenPipeError):         # nothing left to do, or the worker has died
