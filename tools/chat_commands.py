@@ -38,7 +38,7 @@ def run(session: Session, line: str) -> None:
     name, _, argument = line.partition(" ")
     name = ALIASES.get(name, name)
     if name not in COMMANDS:
-        near = difflib.get_close_matches(name, [*COMMANDS, *ALIASES], n=1)
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
         raise GgpyError(f"there is no {name}; " + (f"did you mean {near[0]}?" if near else "/help lists the commands"))
     COMMANDS[name].run(session, argument.strip())
 
@@ -67,9 +67,7 @@ def _paths(start: str) -> Iterator[str]:
 
 
 def _help(session: Session, argument: str) -> None:
-    rows = [(f"{name} {command.argument}".rstrip(), command.help) for name, command in COMMANDS.items()]
-    width = max(len(left) for left, _ in rows)
-    session.say("\n".join(f"{left:<{width}}   {right}" for left, right in rows))
+    session.say_rows({f"{name} {command.argument}".rstrip(): command.help for name, command in COMMANDS.items()})
     session.say("Alt-Enter, or \\ at the end of a line, begins a new line; ''' or \"\"\" around a message holds many.\n"
                 "Ctrl-C stops an answer, Ctrl-D leaves.")
 
@@ -80,6 +78,8 @@ def _clear(session: Session, argument: str) -> None:
 
 
 def _system(session: Session, text: str) -> None:
+    if session.chat.template is None:
+        raise GgpyError("no chat template is in use, so that a system prompt has no place; write it into the message")
     session.chat.system = text
     session.say("the system prompt is set; it counts from the next message on" if text else "no system prompt any more")
 
@@ -127,25 +127,25 @@ def _set(session: Session, argument: str) -> None:
     if name:
         session.settings = session.settings.with_value(name, value.strip())
         session.chat.params = session.settings.params
-    session.say(session.settings.describe(name))
+    session.say_rows(session.settings.describe(name))
 
 
 def _show(session: Session, argument: str) -> None:
     match argument or "info":
         case "info":
-            session.say(session.describe_model())
+            session.say_rows(session.describe_model())
         case "template":
             session.say(session.chat.template.source if session.chat.template else "there is no chat template in use")
         case "system":
             session.say(session.chat.system or "there is no system prompt")
         case "params":
-            session.say(session.settings.describe())
+            session.say_rows(session.settings.describe())
         case other:
             raise GgpyError(f"/show {other}: expected one of {', '.join(SHOWN)}")
 
 
 def _stats(session: Session, argument: str) -> None:
-    session.say(session.describe_stats())
+    session.say_rows(session.describe_stats())
 
 
 def _bye(session: Session, argument: str) -> None:

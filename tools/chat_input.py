@@ -8,17 +8,20 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from prompt_toolkit import PromptSession
+from prompt_toolkit.application import get_app
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
+from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.layout.processors import TabsProcessor
 from prompt_toolkit.styles import Style
 
 from ggpy import config
 
 Completions = Callable[[str], Iterator[tuple[str, str]]]     # of a line: what its last word may become, and its meaning
 
-PROMPT, CONTINUATION = ">>> ", "... "
+PROMPT, CONTINUATION = ">>> ", "... "      # of a message; of its other lines
 QUOTES = ("'''", '"""')
 STYLE = Style.from_dict({"prompt": "ansigreen bold", "continuation": "ansibrightblack",
                          "bottom-toolbar": "noreverse ansibrightblack"})
@@ -75,17 +78,23 @@ class EditedInput:
     """Messages from a terminal, edited with prompt_toolkit.
 
     `completions` gives what may stand in place of the last word of a command, with an explanation; `status` is shown
-    below the prompt.
+    below the prompt and told how many columns it has.
     """
 
-    def __init__(self, completions: Completions, status: Callable[[], str]) -> None:
+    def __init__(self, completions: Completions, status: Callable[[int], str]) -> None:
         self._session: PromptSession[str] = PromptSession(
             [("class:prompt", PROMPT)], multiline=True, key_bindings=_bindings(), history=_history(),
-            prompt_continuation=[("class:continuation", CONTINUATION)], completer=_Completer(completions), style=STYLE,
-            bottom_toolbar=lambda: [("class:bottom-toolbar", status())], reserve_space_for_menu=4)
+            prompt_continuation=_continuation, completer=_Completer(completions), style=STYLE,
+            bottom_toolbar=lambda: [("class:bottom-toolbar", status(get_app().output.get_size().columns))],
+            reserve_space_for_menu=4, input_processors=[TabsProcessor(char1=" ", char2=" ")])
 
     def read(self) -> str:
         return unquote(self._session.prompt())
+
+
+def _continuation(width: int, line_number: int, n_wraps: int) -> StyleAndTextTuples:
+    """What stands in front of a line; nothing where the window, and not the user, has begun it."""
+    return [("class:continuation", " " * width if n_wraps else CONTINUATION)]
 
 
 class _Completer(Completer):

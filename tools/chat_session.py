@@ -6,7 +6,8 @@ import argparse
 import itertools
 import json
 import sys
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from ggpy.tools.chat import Conversation
 from ggpy.tools.chat_screen import CONTROLS, MarkdownOutput, PlainOutput
 from ggpy.tools.chat_settings import Settings
 from ggpy.tools.keyboard import ctrl_c_calls, hidden_keys
+from ggpy.tools.terminal import PIPED_WIDTH
 
 if TYPE_CHECKING:
     from ggpy.llm import LLM, Completion
@@ -47,6 +49,15 @@ class Session:
     def say(self, text: str) -> None:
         """Tell the user something that is not the model's."""
         self._console.print(text.translate(CONTROLS), style="dim" if self._is_rich else None)
+
+    def say_rows(self, rows: Mapping[str, str]) -> None:
+        """Tell the user names and what they stand for, in two columns; what does not fit goes on in the second."""
+        indent = max(map(len, rows)) + 3
+        width = self._console.width if self._is_rich else PIPED_WIDTH
+        text = "\n".join(textwrap.fill(
+            meaning, max(width - 1, indent + 10), initial_indent=f"{name:<{indent}}", subsequent_indent=" " * indent,
+            break_long_words=False, break_on_hyphens=False) for name, meaning in rows.items())
+        self._console.print(text.translate(CONTROLS), style="dim" if self._is_rich else None, soft_wrap=True)
 
     def answer(self, question: str) -> Completion:
         """Print the answer to a question. Raises PromptTooLongError and other GgpyErrors.
@@ -81,8 +92,10 @@ class Session:
         self._is_conversation = True
         source = self._open_input()
         if sys.stdin.isatty() and not self.args.single_turn:
-            self.say(f"{self.model_name}: {self.llm.n_ctx:,} tokens of context.\n"
-                     "/help lists commands, Ctrl-C stops an answer, Ctrl-D or /bye leaves.")
+            self.say(f"{self.model_name}: {self.llm.n_ctx:,} tokens of context.")
+            if self.chat.template is None:
+                self.say(self._raw_hint())
+            self.say("/help lists commands, Ctrl-C stops an answer, Ctrl-D or /bye leaves.")
         message = first
         try:
             while True:
@@ -92,7 +105,8 @@ class Session:
                     if message and self._respond(message) and self.args.single_turn:
                         return
                 except KeyboardInterrupt:
-                    self.say("Ctrl-D or /bye leaves" if self._has_status_line else "\nCtrl-D or /bye leaves")
+                    with ctrl_c_calls(lambda: None):
+                        self.say("Ctrl-D or /bye leaves" if self._has_status_line else "\nCtrl-D or /bye leaves")
                 except (EOFError, chat_commands.Leave):
                     return
                 message = None
@@ -100,39 +114,50 @@ class Session:
             with ctrl_c_calls(lambda: None):        # the model must not go while a step is at work on it
                 self.chat.join()
 
-    def status(self) -> str:
-        """How full the context is, and how the last answer went."""
-        parts = [self.model_name, f"{self.chat.n_used:,} / {self.llm.n_ctx:,} tokens "
-                                  f"({100 * self.chat.n_used // self.llm.n_ctx}%)"]
-        if (last := self.chat.last) is not None:
-            if last.timings.n_generated > 1:
-                parts.append(f"{last.timings.tokens_per_s:,.1f} tokens/s")
-            if last.finish_reason == "length":
-                parts.append("cut off by the limit")
-        return "  ".join(parts)
+    def status(self, width: int) -> str:
+        """How full the context is, and how the last answer went, in `width` columns: the context comes first."""
+        last, context = self.chat.last, f"{self.chat.n_used:,} / {self.llm.n_ctx:,} tokens"
+        parts = [self.model_name, f"{context} ({100 * self.chat.n_used // self.llm.n_ctx}%)"]
+        if last is not None and last.timings.n_generated > 1:
+            parts.append(f"{last.timings.tokens_per_s:,.1f} tokens/s")
+        if last is not None and last.finish_reason == "length":
+            parts.append("cut off by the limit")
+        choices = [parts[:end] for end in range(len(parts), 1, -1)] + [parts[1:2], [context]]
+        return next((line for line in map("  ".join, choices) if len(line) < width), context)
 
     def full_hint(self) -> str:
         """What to do about a context that is too small, with both sizes."""
         n = max(self.chat.n_used, len(self.chat.prompt_tokens))
-        ways = ("/undo takes back the last exchange, /clear forgets all, " if self.chat.messages
-                else "shorten the message, or ")
+        if self.chat.template is None:
+            ways = "each message starts anew; shorten it, or "
+        else:
+            ways = ("/undo takes back the last exchange, /clear forgets all, " if self.chat.messages
+                    else "shorten the message, or ")
         return (f"the context is full: {n:,} tokens, but it holds {self.llm.n_ctx:,}, the answer included\n{ways}"
-                f"`-c {2 * max(n, self.llm.n_ctx)}` at the start makes it larger")
+                f"`-c {2 * max(n, self.llm.n_ctx)}` at the start makes it larger"
+                + ("; /save and /load take the conversation there" if self.chat.messages else ""))
 
-    def describe_model(self) -> str:
+    def _raw_hint(self) -> str:
+        """What to expect where no chat template is in use."""
+        if self.llm.has_chat_template:
+            return "Without its chat template it goes on with the text of each message, and then forgets it."
+        return ("It has no chat template, as is usual of base models: it goes on with the text of each message instead "
+                "of answering it, and then forgets it. `--chat-template chatml` at the start makes it try to answer.")
+
+    def describe_model(self) -> Mapping[str, str]:
         """What `/show info` says."""
         metadata = self.llm.metadata
         rows = {"model": self.model_name, "name": metadata.get("general.name", ""),
                 "architecture": metadata.get("general.architecture", ""), "context": f"{self.llm.n_ctx:,} tokens",
                 "messages": str(len(self.chat.messages)), "file": str(self.llm.path)}
-        return "\n".join(f"{name:<14} {value}" for name, value in rows.items() if value)
+        return {name: value for name, value in rows.items() if value}
 
-    def describe_stats(self) -> str:
+    def describe_stats(self) -> Mapping[str, str]:
         """What `/stats` says."""
-        lines = [f"context        {self.chat.n_used:,} of {self.llm.n_ctx:,} tokens", self.totals.describe()]
+        rows = {"context": f"{self.chat.n_used:,} of {self.llm.n_ctx:,} tokens", **self.totals.describe()}
         if self.chat.last is not None:
-            lines.append(f"last answer    {timing_line(self.chat.last)[1:-1]}")
-        return "\n".join(lines)
+            rows["last answer"] = timing_line(self.chat.last)[1:-1]
+        return rows
 
     def _respond(self, message: str) -> bool:
         """Obey or answer, and say what went wrong; returns whether there was an answer."""
@@ -190,9 +215,9 @@ class Totals:
         self.n_cached += completion.n_cached
         self.n_generated += len(completion.tokens)
 
-    def describe(self) -> str:
-        return (f"answers        {self.n_answers:,} with {self.n_generated:,} tokens\n"
-                f"prompts        {self.n_prompt:,} tokens, {self.n_cached:,} of them known from earlier turns")
+    def describe(self) -> dict[str, str]:
+        return {"answers": f"{self.n_answers:,} with {self.n_generated:,} tokens",
+                "prompts": f"{self.n_prompt:,} tokens, {self.n_cached:,} of them known from earlier turns"}
 
 
 def is_rich(args: argparse.Namespace) -> bool:

@@ -43,11 +43,11 @@ class Settings:
             raise ConfigError(f"settings {dict(changed)}: {error}") from error
         return settings
 
-    def describe(self, name: str = "") -> str:
-        """A line for a setting, or for each."""
+    def describe(self, name: str = "") -> dict[str, str]:
+        """The value of a setting, or of each."""
         params = self.params
         fields = [field_name(name)] if name else [field.name for field in dataclasses.fields(params)]
-        return "\n".join(f"{field:<22} {_shown(getattr(params, field))}" for field in fields)
+        return {field: _shown(getattr(params, field)) for field in fields}
 
 
 def names() -> dict[str, str]:
@@ -75,7 +75,8 @@ def _value(field: str, text: str) -> Any:
     try:
         value = flag.type(text)
     except (ValueError, argparse.ArgumentTypeError) as error:
-        raise ConfigError(f"{field}={text}: expected {flag.metavar}, {flag.help}") from error
+        expected = {int: "a whole number", float: "a number"}.get(flag.type, flag.metavar)      # type: ignore[call-overload]
+        raise ConfigError(f"{field}={text}: expected {expected}; {flag.help}") from error
     return [value] if flag.is_list else value
 
 

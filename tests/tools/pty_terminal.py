@@ -78,6 +78,12 @@ class Terminal:
             pass
         return self.process.wait(max(1, deadline - time.monotonic()))
 
+    def is_as_it_was(self) -> bool:
+        """Whether the program has left the terminal fit for a shell: keys are shown and the cursor is, too."""
+        flags = termios.tcgetattr(self._fd)[3]
+        keys = termios.ECHO | termios.ICANON | termios.ISIG
+        return flags & keys == keys and self.raw.rfind("\x1b[?25l") <= self.raw.rfind("\x1b[?25h")
+
     def resize(self, columns: int, rows: int) -> None:
         self._resize(columns, rows)
         os.kill(self.process.pid, signal.SIGWINCH)

@@ -1,5 +1,7 @@
 """`ggpy run` on a real terminal."""
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +13,7 @@ from ggpy import config
 if sys.platform == "win32":
     pytest.skip("Windows has no pseudo-terminals in the standard library", allow_module_level=True)
 
-from tests.tools.pty_terminal import Terminal
+from tests.tools.pty_terminal import ROOT, Terminal
 
 PASTE = "\x1b[200~{}\x1b[201~"
 CTRL_C, CTRL_D, ALT_ENTER = "\x03", "\x04", "\x1b\r"
@@ -51,11 +53,12 @@ def test_commands(chat: Open, tmp_path: Path) -> None:
             ("/system Be brief", "the system prompt is set"), ("/show system", "Be brief"), ("two", "two"),
             (f"/save {saved}", "saved 2 messages"), ("/clear", "forgot the conversation; the system prompt stays"),
             (f"/load {saved}", "loaded 2 messages"), ("/load absent.json", "absent.json cannot be read: No such file"),
-            ("/set temp 0.5", "temperature            0.5"), ("/set temp hot", "temperature=hot: expected N"),
+            ("/set temp 0.5", "temperature   0.5"), ("/set temp hot", "temperature=hot: expected a number"),
             ("/set tpo_k 1", "did you mean top_k?"), ("/set x 1", "/set lists them"), ("/set top_p 7", "top_p=7"),
-            ("/show params", "min_p                  0.05"), ("/show template", "<|im_start|>"),
+            ("/show params", "min_p                   0.05"), ("/show template", "<|im_start|>"),
             ("/show", "echo.gguf"), ("/show all", "expected one of info, template, system, params"),
-            ("/stats", "answers        3 with"), ("/hlep", "there is no /hlep; did you mean /help?"),
+            ("/stats", "answers       3 with"), ("/hlep", "there is no /hlep; did you mean /help?"),
+            ("/", "there is no /; /help lists the commands"), ("/?", "end the conversation"),
             ("/xyzzy", "/help lists the commands"), ("/help", "Ctrl-C stops an answer"),
             ("/system", "no system prompt"),
         ]:
@@ -82,12 +85,16 @@ def test_ctrl_c_at_the_prompt(chat: Open) -> None:
 
 
 @pytest.mark.parametrize("question", ["wait", "some words wait"])
-def test_ctrl_c_stops_an_answer(chat: Open, question: str) -> None:
-    """While the prompt is read and while the answer is written; what is typed meanwhile is not shown."""
+@pytest.mark.parametrize("n_times", [1, 2])
+def test_ctrl_c_stops_an_answer(chat: Open, question: str, n_times: int) -> None:
+    """While the prompt is read and while the answer is written; what is typed meanwhile is not shown.
+
+    A hasty second one does not leave.
+    """
     with chat() as terminal:
         terminal.type(question + "\r")
         terminal.expect("…" if question == "wait" else "…some")
-        terminal.type("unseen\r" + CTRL_C)
+        terminal.type("unseen\r" + CTRL_C * n_times)
         shown = terminal.expect("(stopped)")
         assert "unseen" not in shown
         terminal.type("one\r")
@@ -166,6 +173,46 @@ def test_completion(chat: Open) -> None:
         terminal.expect("nothing has been said yet")
 
 
+def test_a_narrow_window(chat: Open) -> None:
+    """Words stay whole, two columns stay two, and the context is what is shown of the status."""
+    with chat(columns=30) as terminal:
+        terminal.expect("m  0 / 4,096 tokens (0%)")
+        terminal.type("/help\r")
+        terminal.expect("/clear           forget the\n                 conversation\n")
+        terminal.type("some words\r")
+        terminal.expect("…")
+        assert "tokens/s" not in terminal.expect(" / 4,096 tokens (1%)")
+
+
+def test_lines_of_a_message_and_of_the_window_differ(chat: Open) -> None:
+    """Only what the user has begun is marked; tabs are as wide as in code."""
+    with chat(columns=30) as terminal:
+        terminal.type("1234567 " * 4 + ALT_ENTER + PASTE.format("\tx"))
+        terminal.expect("\n    ")
+        terminal.expect("... ")
+        terminal.expect("    x")
+        assert "^I" not in terminal.text
+        terminal.type("\r")
+        terminal.expect("…")
+        terminal.expect("tokens (")
+
+
+def test_every_setting_is_checked(chat: Open) -> None:
+    """A value that cannot work changes nothing and says what could."""
+    from ggpy.tools import chat_settings
+
+    with chat() as terminal:
+        for name in chat_settings.names():
+            if name not in ("stop", "dry_sequence_breakers"):       # any text will do
+                terminal.type(f"/set {name} bad\r")
+                terminal.expect("bad\n")
+                terminal.expect("expected")
+                terminal.expect("tokens (")
+            terminal.type(f"/set {name}\r")
+            terminal.expect(f"/set {name} needs a value; it is")
+            terminal.expect("tokens (")
+
+
 def test_a_window_may_change_its_size(chat: Open) -> None:
     """At the prompt and in the middle of an answer: what follows is as wide as the window."""
     words = "1234567 " * 12
@@ -187,18 +234,67 @@ def test_a_window_may_change_its_size(chat: Open) -> None:
         assert words.strip() + "\n" in terminal.expect("tokens (")
 
 
-def test_one_answer_on_a_terminal_ends_with_ctrl_c(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [[], ["--simple-io"]])
+@pytest.mark.parametrize("n_times", [1, 2])
+def test_one_answer_on_a_terminal_ends_with_ctrl_c(tmp_path: Path, options: list[str], n_times: int) -> None:
     """What was said stays on the screen; the exit code is that of an interrupted program."""
-    with Terminal("-m", "tests.tools.echo_llm", "m", "some wait", env={"GGPY_HOME": str(tmp_path)}) as terminal:
+    argv = ("-m", "tests.tools.echo_llm", "m", "some wait", *options)
+    with Terminal(*argv, env={"GGPY_HOME": str(tmp_path)}) as terminal:
         terminal.expect("some")
+        terminal.type(CTRL_C * n_times)
+        assert terminal.expect_exit() == 130
+        assert terminal.is_as_it_was()
+        assert "some\n" in terminal.text.replace("some \n", "some\n")
+        assert terminal.text.endswith("\nggpy: interrupted\n")
+
+
+SLOW_START = """
+import sys, time
+from ggpy import cli
+from ggpy.tools import loading
+
+def forever(*args, progress, **options):
+    if sys.argv[1] == "pull":
+        with progress("pulling m", 10_000_000) as shown:
+            shown.update(5_000_000)
+            time.sleep(60)
+    progress("kernel", 1, 9)
+    time.sleep(60)
+
+if sys.argv[1] == "pull":
+    loading.resolve_model = forever
+else:
+    loading.resolve_model, loading.LLM = lambda spec, **options: spec, forever
+sys.exit(cli.main(["run", "m"]))
+"""
+
+
+@pytest.mark.parametrize(("state", "shown"), [("pull", "5.0/10.0 MB"), ("load", "preparing kernels 1/9")])
+@pytest.mark.parametrize("n_times", [1, 2])
+def test_ctrl_c_before_the_prompt(tmp_path: Path, state: str, shown: str, n_times: int) -> None:
+    """While a model is pulled, or loaded; keys do not tear the progress."""
+    with Terminal("-c", SLOW_START, state, env={"GGPY_HOME": str(tmp_path)}) as terminal:
+        terminal.expect(shown)
+        terminal.type("unseen" + CTRL_C * n_times)
+        assert terminal.expect_exit() == 130
+        assert terminal.is_as_it_was(), terminal.raw
+        assert terminal.text.endswith("\nggpy: interrupted\n")
+        assert "unseen" not in terminal.text
+        assert "^C" not in terminal.text
+
+
+def test_ctrl_c_while_kernels_compile(model_path: Callable[[str], Path], tmp_path: Path) -> None:
+    """The compilers, which would hear of it only when they are done, are ended."""
+    with Terminal("-m", "ggpy", "run", str(model_path("smollm2")), env={"GGPY_HOME": str(tmp_path)}) as terminal:
+        terminal.expect("preparing kernels 1/")
         terminal.type(CTRL_C)
         assert terminal.expect_exit() == 130
-        assert "some\n" in terminal.text
-        assert terminal.text.endswith("ggpy: interrupted\n")
+        assert terminal.is_as_it_was()
+        assert terminal.text.endswith("\nggpy: interrupted\n")
 
 
 def test_a_real_model_on_a_terminal(model_path: Callable[[str], Path], tmp_path: Path) -> None:
-    """Two turns, a Ctrl-C in a long prompt, and what the turns had in common."""
+    """Two turns, Ctrl-C in a long prompt, leaving at once, and what the turns had in common."""
     (tmp_path / "kernels").symlink_to(config.kernels_dir())      # but the history is not the user's
     with Terminal("-m", "ggpy", "run", str(model_path("smollm2")), "-n", "8", "--temp", "0",
                   env={"GGPY_HOME": str(tmp_path)}) as terminal:
@@ -213,5 +309,27 @@ def test_a_real_model_on_a_terminal(model_path: Callable[[str], Path], tmp_path:
         terminal.type("/stats\r")
         terminal.expect("known from earlier turns")
         terminal.expect("tokens (")
+        terminal.type(PASTE.format("word " * 3000) + "\r")
+        terminal.expect("…")
+        terminal.type(CTRL_C)
+        terminal.expect("(stopped)")
+        terminal.expect("tokens (")
         terminal.type(CTRL_D)
         assert terminal.expect_exit() == 0
+        assert terminal.is_as_it_was()
+
+
+def test_a_conversation_through_pipes(tmp_path: Path) -> None:
+    """Not a byte but the answers on stdout, Markdown as the model wrote it; the exit code of what failed."""
+    def run(messages: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "tests.tools.echo_llm", "m", "-cnv"], input=messages, capture_output=True, text=True,
+            env={**os.environ, "GGPY_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}, cwd=ROOT, timeout=60)
+
+    done = run("some **bold** words\n/clear\nagain\n")
+    assert (done.returncode, done.stdout) == (0, "some **bold** words \nagain \n")
+    assert "forgot the conversation\n" in done.stderr
+    assert "\x1b" not in done.stderr
+    failed = run("one\n/load absent\ntwo\n")
+    assert (failed.returncode, failed.stdout) == (1, "one \n")
+    assert failed.stderr.endswith("ggpy: error: absent cannot be read: No such file or directory\n")
