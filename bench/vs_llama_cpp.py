@@ -22,6 +22,7 @@ run early; --report and --plot write all that the file holds. Nothing else shoul
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import sys
@@ -171,6 +172,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--report", type=Path, metavar="FILE.md", help="write a page about all that --results holds")
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw its ratios; needs matplotlib")
     args = parser.parse_args()
+    if args.plot is not None and importlib.util.find_spec("matplotlib") is None:
+        parser.error("--plot needs matplotlib: python -m pip install matplotlib")
     if args.no_cold:
         args.only = [name for name in args.only if name != "cold"]
     return args

@@ -143,6 +143,15 @@ def test_unknown_groups_and_folders_are_refused(tmp_path: Path, monkeypatch: pyt
         run(monkeypatch, "--peer-bin", str(tmp_path))
 
 
+def test_a_plot_that_cannot_be_drawn_is_refused_before_anything_is_measured(
+        calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """matplotlib is needed for nothing else."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match="2"):
+        run(monkeypatch, "--plot", "plot.svg")
+    assert calls == []
+
+
 def test_units_survive_the_file(tmp_path: Path) -> None:
     """The last one of a key counts."""
     file = tmp_path / "results.jsonl"
