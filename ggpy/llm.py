@@ -86,6 +86,7 @@ class LLM:
             n_ctx = default_n_ctx(hparams_of(gguf), cache_type_k, cache_type_v)
             n_ctx = n_ctx if pool_tokens is None else min(n_ctx, pool_tokens)
         self.n_ctx = n_ctx
+        max_batch_tokens = min(max_batch_tokens, pool_tokens or n_ctx)      # a step has no more
         config = EngineConfig(n_ctx=n_ctx, max_batch_tokens=max_batch_tokens, max_running=MAX_RUNNING)
         backend = open_backend(
             gguf, build_model(gguf, n_ctx), n_threads=n_threads, n_pages=pages_for(pool_tokens or n_ctx),

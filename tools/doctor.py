@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 from rich.table import Table
 
-from ggpy.errors import printable
+from ggpy.errors import ConfigError, printable
 from ggpy.tools import checks
 from ggpy.tools.checks import Section
 from ggpy.tools.kernel_cache import remove_stale
@@ -53,6 +53,10 @@ def examine() -> Iterator[tuple[str, Section]]:
     for name, look in SECTIONS.items():
         try:
             yield name, look()
+        except ConfigError as error:
+            section = Section()
+            section.problem(str(error), "change or unset that setting")
+            yield name, section
         except Exception as error:      # whatever is broken: telling it is what the command is for
             section = Section()
             section.problem(f"this could not be looked at: {type(error).__name__}: {error}",

@@ -125,8 +125,19 @@ def test_a_home_that_cannot_work_is_reported(
     file.write_text("")
     monkeypatch.setenv("GGPY_HOME", str(file))
     _, sections = report(capsys)
-    assert all("ConfigError: GGPY_HOME=" in sections[name]["problems"][0]["what"]
+    assert all(sections[name]["problems"][0]["what"].startswith("GGPY_HOME=")
                for name in ("kernels", "models", "disk"))
+
+
+def test_a_level_that_does_not_exist_is_to_be_unset(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A setting that cannot work is no fault of the installation."""
+    monkeypatch.setenv("GGPY_CPU", "fastest")
+    _, sections = report(capsys)
+    problem = sections["processor"]["problems"][0]
+    assert problem["what"].startswith("GGPY_CPU='fastest'")
+    assert "unset" in problem["advice"]
 
 
 def test_a_level_that_was_chosen_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
