@@ -1,6 +1,7 @@
 """How fast is attention? Milliseconds per layer, in decode (GB/s of KV read) and in prefill (GFLOP/s of visible pairs).
 
-Each layer has pages of its own, so that decode reads memory rather than cache. Prints a table and one JSON line.
+Each layer has pages of its own, so that decode reads memory rather than cache; keys and values are of one type, f16 or
+q8_0. Prints a table and one JSON line.
 
     python bench/attention.py [threads]
 """
@@ -20,12 +21,13 @@ from ggpy.backends.cpu.memory import Arena
 from ggpy.kernels.cpu import library
 from ggpy.kernels.cpu.arguments import ATTENTION, argument_block
 from ggpy.kernels.cpu.attention_memory import attention_partials_bytes, attention_scratch_bytes
+from ggpy.kernels.cpu.kv_pages import DIM_BYTES, KVType
 from ggpy.kernels.cpu.level import current_level
 from ggpy.kernels.cpu.step import PAGE_TOKENS, STEP, TILE_ROWS
 from ggpy.kernels.cpu.team import Team
 
 REPEATS = 9
-ITEM_BYTES = 2          # float16 pools
+TYPES: tuple[KVType, ...] = ("f16", "q8_0")
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ class Shape:
 
 
 SHAPES = (
-    Shape("qwen2.5-0.5b", 14, 2, 64, 24), Shape("qwen2.5-1.5b", 12, 2, 128, 28), Shape("smollm2-135m", 9, 3, 64, 30))
+    Shape("qwen2.5-0.5b", 14, 2, 64, 24), Shape("qwen2.5-1.5b", 12, 2, 128, 28), Shape("smollm2-135m", 9, 3, 64, 30),
+    Shape("gemma3-270m", 4, 1, 256, 18))
 CASES = ((511, 1), (4095, 1), (16383, 1), (0, 512), (4096, 512))      # (depth, rows): rows follow `depth` tokens
 
 
@@ -53,6 +56,7 @@ class Result:
     """One line of the table; time is the median of REPEATS runs over all layers."""
 
     shape: str
+    kv: str                 # type of keys and values
     depth: int
     rows: int
     threads: int
@@ -65,15 +69,17 @@ class Result:
 class Bench:
     """A sequence of depth + rows tokens in every layer's pool, and the tape that attends to it."""
 
-    def __init__(self, shape: Shape, depth: int, rows: int, n_threads: int, addresses: dict[str, int]) -> None:
-        self.shape, self.depth, self.rows, self.n_threads = shape, depth, rows, n_threads
+    def __init__(self, shape: Shape, depth: int, rows: int, n_threads: int, addresses: dict[str, int],
+                 kv: KVType = "f16") -> None:
+        self.shape, self.depth, self.rows, self.n_threads, self.kv = shape, depth, rows, n_threads, kv
         n_ctx = depth + rows
         n_pages = -(-n_ctx // PAGE_TOKENS)
-        self.layer_bytes = n_pages * PAGE_TOKENS * shape.n_head_kv * shape.head_dim_k * ITEM_BYTES
+        self.layer_bytes = n_pages * shape.n_head_kv * shape.head_dim_k * DIM_BYTES[kv]
         rng = np.random.default_rng(0)
         self.pools = Arena(2 * shape.n_layer * self.layer_bytes, "bench")
+        # numbers below 1 as float16; as q8_0, integers of any size and scales below 1
         self.pools.bytes.view(np.float16)[:] = np.resize(
-            rng.standard_normal(1 << 20).astype(np.float16), self.pools.bytes.size // ITEM_BYTES)
+            rng.standard_normal(1 << 20).clip(-0.99, 0.99).astype(np.float16), self.pools.bytes.size // 2)
         self.table = np.arange(n_pages, dtype=np.int32)
         self.x = rng.standard_normal((rows, shape.n_head * shape.head_dim_k)).astype(np.float32)
         self.out = np.empty_like(self.x)
@@ -87,7 +93,7 @@ class Bench:
             "scratch": self.scratch.address, "scratch_stride": stride})
         self.blocks = [self._block(layer) for layer in range(shape.n_layer)]
         self.tape = np.array([(addresses[name], block.ctypes.data, 1, 0) for block in self.blocks
-                              for name in ("attention.attend_f16_f16", "attention.combine")], np.int64)
+                              for name in (f"attention.attend_{kv}_{kv}", "attention.combine")], np.int64)
         self.team = Team(n_threads, addresses)
 
     def _block(self, layer: int) -> npt.NDArray[np.int64]:
@@ -108,25 +114,27 @@ class Bench:
         median = statistics.median(times)
         pairs = sum(range(self.depth + 1, self.depth + self.rows + 1))
         flops = 4 * pairs * self.shape.n_head * self.shape.head_dim_k
-        return Result(self.shape.name, self.depth, self.rows, self.n_threads, median * 1e3,
+        return Result(self.shape.name, self.kv, self.depth, self.rows, self.n_threads, median * 1e3,
                       (max(times) - min(times)) / median, 2 * self.layer_bytes / median / 1e9, flops / median / 1e9)
 
 
 def main() -> None:
     n_threads = int(sys.argv[1]) if len(sys.argv) > 1 else len(os.sched_getaffinity(0))
     start = time.perf_counter()
-    addresses = library.addresses(["executor.run", "executor.worker", "attention.attend_f16_f16", "attention.combine"])
+    addresses = library.addresses(["executor.run", "executor.worker", "attention.combine",
+                                   *(f"attention.attend_{kv}_{kv}" for kv in TYPES)])
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     print(f"{current_level().name}, commit {commit}, kernels ready in {time.perf_counter() - start:.1f} s")
-    print(f"{'model':14}{'depth':>7}{'rows':>6}{'threads':>9}{'ms/layer':>10}{'spread':>8}{'GB/s':>7}{'GFLOP/s':>9}")
+    print(f"{'model':14}{'KV':>5}{'depth':>7}{'rows':>6}{'threads':>9}{'ms/layer':>10}{'spread':>8}{'GB/s':>7}{'GFLOP/s':>9}")
     results = []
     for shape in SHAPES:
         for depth, rows in CASES:
             for threads in sorted({1, n_threads}):
-                r = Bench(shape, depth, rows, threads, addresses).run()
-                print(f"{r.shape:14}{r.depth:7}{r.rows:6}{r.threads:9}{r.ms_per_layer:10.3f}{r.spread:8.0%}"
-                      f"{r.gb_per_s:7.1f}{r.gflop_per_s:9.0f}", flush=True)
-                results.append(asdict(r))
+                for kv in TYPES:
+                    r = Bench(shape, depth, rows, threads, addresses, kv).run()
+                    print(f"{r.shape:14}{r.kv:>5}{r.depth:7}{r.rows:6}{r.threads:9}{r.ms_per_layer:10.3f}{r.spread:8.0%}"
+                          f"{r.gb_per_s:7.1f}{r.gflop_per_s:9.0f}", flush=True)
+                    results.append(asdict(r))
     print(json.dumps({"commit": commit, "level": current_level().name, "results": results}))
 
 

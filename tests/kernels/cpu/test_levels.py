@@ -49,7 +49,7 @@ def test_backend_is_right_on_lower_levels(level: str) -> None:
 def test_kernels_compile_for_neon(tmp_path: Path) -> None:
     """An x86 machine can emit the Arm code of a model's kernels, and integer products use sdot there."""
     names = ["executor.run", "executor.worker", "quantize.quantize", "q4_k.linear", "q8_0.linear", "norm.rms",
-             "kv_store.store_f16_f16", "attention.combine"]
+             "kv_store.store_f16_f16", "kv_store.store_q8_0_q8_0", "attention.attend_q8_0_q8_0", "attention.combine"]
     subprocess.run([sys.executable, "-c", COMPILE_FOR_NEON, str(tmp_path), *names], check=True)
     for name in names:
         code = (tmp_path / name).read_bytes()
