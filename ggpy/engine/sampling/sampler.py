@@ -40,8 +40,9 @@ class Sampler:
         methods = methods_of(params, self._chain)
         addresses = library.addresses(
             [*(entry.kernel for entry in self._chain), *(f"sample_order.{name}" for name in methods)])
-        self._tape = np.array([(addresses[entry.kernel], entry.arguments.ctypes.data) for entry in self._chain])
-        self._result = np.full(len(RESULT._fields), -1)
+        self._tape = np.array(
+            [(addresses[entry.kernel], entry.arguments.ctypes.data) for entry in self._chain], np.int64)
+        self._result = np.full(len(RESULT._fields), -1, np.int64)
         row = dict.fromkeys(ROW._fields, 0) | {
             "tape": self._tape.ctypes.data, "n_entries": len(self._tape), "result": self._result.ctypes.data}
         for name in METHODS.split():

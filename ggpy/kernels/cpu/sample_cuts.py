@@ -9,7 +9,6 @@ from ggpy.kernels.cpu.sample_pool import (
     FEW,
     KEEP,
     MIN_P,
-    NOW,
     OTHERS,
     POOL,
     TOP_K,
@@ -69,8 +68,8 @@ def top_k(args, pool, how, unused):
         if load_i64(pool + POOL.n) > FEW:
             drop_ties(pool, k)
     call(pool, POOL.sort, 0, 0)
-    if k <= FEW:
-        call(pool, POOL.sort, 0, NOW)
+    if k <= FEW and load_i64(pool + POOL.keys) != 0:
+        call(pool, POOL.settle, 0, 0)
     if load_i64(pool + POOL.keys) == 0:
         store_i64(pool + POOL.n, min(n, k, load_i64(pool + POOL.n)))
     else:

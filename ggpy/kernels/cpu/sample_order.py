@@ -4,7 +4,7 @@ The order is that of 64-bit integers: in the upper half one that rises as the ke
 """
 
 from ggpy.kernels.cpu.kernel import device, kernel
-from ggpy.kernels.cpu.sample_pool import COUNT, FEW, KEEP, N_SLICES, NOW, OTHERS, POOL, SLICE_SUMS, SUM_BLOCK
+from ggpy.kernels.cpu.sample_pool import COUNT, FEW, KEEP, N_SLICES, OTHERS, POOL, SLICE_SUMS, SUM_BLOCK
 from ggpy.kernels.cpu.sample_simd import (
     bits_at_least,
     bits_equal,
@@ -38,10 +38,10 @@ from ggpy.kernels.cpu.simd import (
 )
 
 LANES = 16
-ALL = (1 << LANES) - 1     # the bits of all lanes
+ALL = (1 << LANES) - 1  # the bits of all lanes
 INF = float("inf")
 LARGEST = 3.4028234663852886e38
-BYTE_VALUES = 256
+BYTE_VALUES = 256       # of a digit of the radix sort
 
 
 @device
@@ -113,32 +113,30 @@ def weigh(args, pool, how, unused):
 
 @kernel
 def sort(by, pool, how, unused):
-    """From now on candidates stand by falling `by`, float32 (n,) or 0 for the logits; many do so by their keys alone.
-
-    If `how` is NOW, they are put into their present order in memory.
-    """
-    n, keys = load_i64(pool + POOL.n), load_i64(pool + POOL.keys)
-    if how != NOW:
-        if by == 0 and load_i64(pool + POOL.is_sorted) != 0:
-            return
-        if keys != 0:
-            call(pool, POOL.sort, 0, NOW)
-        keys = load_i64(pool + POOL.logits) if by == 0 else by
-        store_i64(pool + POOL.is_sorted, 1 if by == 0 else 0)
-        i = 1
-        while i < n and load_f32(keys + 4 * i) <= load_f32(keys + 4 * i - 4):
-            i += 1
-        if i >= n:
-            return                          # they stand so already
-        store_i64(pool + POOL.keys, keys)
-        if n > FEW:
-            return
-    if keys == 0:
+    """From now on candidates stand by falling `by`, float32 (n,) or 0 for the logits; many of them by `keys` alone."""
+    n = load_i64(pool + POOL.n)
+    if by == 0 and load_i64(pool + POOL.is_sorted) != 0:
         return
+    if load_i64(pool + POOL.keys) != 0:
+        call(pool, POOL.settle, 0, 0)
+    keys = load_i64(pool + POOL.logits) if by == 0 else by
+    store_i64(pool + POOL.is_sorted, 1 if by == 0 else 0)
+    i = 1
+    while i < n and load_f32(keys + 4 * i) <= load_f32(keys + 4 * i - 4):
+        i += 1
+    if i < n:                               # else they stand so already
+        store_i64(pool + POOL.keys, keys)
+        if n <= FEW:
+            call(pool, POOL.settle, 0, 0)
+
+
+@kernel
+def settle(args, pool, how, unused):
+    """Puts candidates that have keys into their order in memory."""
+    n, keys = load_i64(pool + POOL.n), load_i64(pool + POOL.keys)
     pairs, spare = load_i64(pool + POOL.pairs), load_i64(pool + POOL.spare)
     for i in range(n):
-        bits = load_i32(keys + 4 * i)
-        store_i64(pairs + 8 * i, pair(bits, i))
+        store_i64(pairs + 8 * i, pair(load_i32(keys + 4 * i), i))
     pairs, spare = sort_pairs(pairs, spare, n, load_i64(pool + POOL.slices))
     logits, ids = load_i64(pool + POOL.logits), load_i64(pool + POOL.ids)
     for i in range(n):
@@ -242,7 +240,7 @@ def keep(x, pool, how, unused):
     if keys != 0:
         store_i64(pool + POOL.keys, own_keys if has_keys else own_logits)
         if m <= FEW:
-            call(pool, POOL.sort, 0, NOW)
+            call(pool, POOL.settle, 0, 0)
 
 
 @kernel
@@ -294,14 +292,15 @@ def find(args, pool, how, unused):
     n, keys, weights = load_i64(pool + POOL.n), load_i64(pool + POOL.keys), load_i64(pool + POOL.weights)
     pairs, numbers, sums = load_i64(pool + POOL.pairs), load_i64(pool + POOL.spare), load_i64(pool + POOL.slices)
     slice_candidates(keys, n, weights, numbers, sums, pairs)
-    target, before, running, chosen, last = load_f64(pool + POOL.target), 0.0, 0.0, -1, 0
+    target, before, running, last = load_f64(pool + POOL.target), 0.0, 0.0, 0
     for i in range(N_SLICES):
+        if running >= target:
+            break
         added = 0.0
         for j in range(SLICE_SUMS):
             added += load_f64(sums + 8 * (SLICE_SUMS * i + j))
-        if added > 0.0 and chosen < 0:
+        if added > 0.0:
             before, running, last = running, running + added, i
-            chosen = i if running >= target else -1
     lowest, beyond, m = splat_f32x16(last * 1.0), splat_f32x16(last + 1.0), 0
     for start in range(0, n, LANES):
         values = load_first(numbers + 4 * start, n - start)

@@ -11,7 +11,6 @@ ones as in memory: most samplers need no more of an order than its beginning. Fe
 from ggpy.kernels.cpu.arguments import WORD, fields
 
 KEEP, OTHERS, COUNT = 0, 1, 2       # how "sample_order.keep" works
-NOW = 1                             # how "sample_order.sort" does
 FEW = 4096              # candidates up to which putting them in order at once costs next to nothing
 SUM_BLOCK = 512         # weights that are added up at once
 N_SLICES = 512          # of the range of keys, where it takes finding a place in the order
@@ -19,7 +18,7 @@ SLICE_SUMS = 4          # of each slice, so that candidates do not wait for each
 LANES = 16
 MT_WORDS = 624          # of the state of a Mersenne twister
 
-METHODS = "weigh sort keep first reach find best"           # the kernels of sample_order.py, fields of a row and a pool
+METHODS = "weigh sort settle keep first reach find best"       # the kernels of sample_order.py
 
 # what the pool of a row is like at first
 ROW_START = (
@@ -76,8 +75,8 @@ def work_bytes(name: str, n_vocab: int) -> int:
 
 # the methods that a kernel may call
 CALLS = {
-    "sample_order.sort": "sort", "sample_order.keep": "sort", "sample_order.reach": "find",
-    "sample_order.first": "find keep", "sample_cuts.top_k": "keep sort first",
+    "sample_order.sort": "settle", "sample_order.keep": "settle", "sample_order.reach": "find",
+    "sample_order.first": "find keep", "sample_cuts.top_k": "keep sort settle first",
     "sample_cuts.top_p": "sort weigh keep reach first", "sample_cuts.min_p": "keep sort first",
     "sample_cuts.typical": "sort weigh keep reach first", "sample_cuts.xtc": "sort weigh keep",
     "sample_temperature.dynamic": "sort weigh best", "sample_draws.draw": "weigh reach",
@@ -86,6 +85,6 @@ CALLS = {
 }
 
 # what the default chain and temperature 0 need, compiled with the model's kernels
-COMMON = ("sample_rows.run", "sample_order.best", "sample_order.weigh", "sample_order.sort", "sample_order.keep",
-          "sample_order.reach", "sample_cuts.top_k", "sample_cuts.top_p", "sample_cuts.min_p",
+COMMON = ("sample_rows.run", "sample_order.best", "sample_order.weigh", "sample_order.sort", "sample_order.settle",
+          "sample_order.keep", "sample_order.reach", "sample_cuts.top_k", "sample_cuts.top_p", "sample_cuts.min_p",
           "sample_temperature.fixed", "sample_draws.draw")
