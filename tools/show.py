@@ -10,11 +10,12 @@ from pathlib import Path
 
 from rich.table import Table
 
-from ggpy.backends.base import kv_bytes
+from ggpy.backends.base import KVType, kv_bytes
 from ggpy.errors import GGUFError, PullError, TemplateError, printable
 from ggpy.gguf import GGUFFile, Metadata, StringArray
 from ggpy.hub import huggingface, names
 from ggpy.hub.resolve import resolve_model
+from ggpy.kernels.cpu.kv_pages import QUANT_BLOCK
 from ggpy.tools.forecast import Forecast, forecast
 from ggpy.tools.terminal import print_tables, table
 
@@ -75,6 +76,7 @@ class Description:
     has_chat_template: bool
     size_bytes: int
     kv_bytes_per_token: int | None      # K and V of all layers in f16
+    kv_q8_0_bytes_per_token: int | None     # None also if the heads are no whole blocks
     sliding_window: int | None          # tokens; some or all layers look no further back
     memory: Forecast
     unsupported: str | None             # why ggpy cannot compute the model; None: it can
@@ -103,6 +105,7 @@ def describe(file: GGUFFile) -> Description:
         has_chat_template=CHAT_TEMPLATE in metadata,
         size_bytes=file.size_bytes,
         kv_bytes_per_token=per_token,
+        kv_q8_0_bytes_per_token=kv_bytes_per_token(file, "q8_0"),
         sliding_window=metadata.get_int(f"{architecture}.attention.sliding_window", None) or None,
         memory=memory,
         unsupported=unsupported,
@@ -120,8 +123,9 @@ def print_template(file: GGUFFile) -> None:
     print(template)
 
 
-def kv_bytes_per_token(file: GGUFFile) -> int | None:
-    """Bytes that one token's K and V take in f16 over all layers; None for a model that has no plain attention."""
+def kv_bytes_per_token(file: GGUFFile, kind: KVType = "f16") -> int | None:
+    """Bytes that one token's K and V take over all layers; None for a model that has no plain attention or cannot keep
+    them so."""
     metadata = file.metadata
     architecture = metadata.get_str("general.architecture", None)
     n_layer = metadata.get_int(f"{architecture}.block_count", 0)
@@ -138,7 +142,9 @@ def kv_bytes_per_token(file: GGUFFile) -> int | None:
         head_dim = n_embd // n_head if n_head else 0
         k_dim = metadata.get_int(f"{architecture}.attention.key_length", head_dim)
         v_dim = metadata.get_int(f"{architecture}.attention.value_length", head_dim)
-        total += kv_bytes(n_head_kv * (k_dim + v_dim), "f16")
+        if kind == "q8_0" and (k_dim % QUANT_BLOCK or v_dim % QUANT_BLOCK):
+            return None
+        total += kv_bytes(n_head_kv * (k_dim + v_dim), kind)
     return total
 
 
@@ -201,7 +207,8 @@ def _print(d: Description) -> None:
         ("vocabulary", _number(d.n_vocab, " tokens")),
         ("tokenizer", printable(d.tokenizer) if d.tokenizer else "not stated"),
         ("sliding window", _number(d.sliding_window, " tokens") if d.sliding_window else "none"),
-        ("KV cache (f16)", _number(d.kv_bytes_per_token, " bytes a token")),
+        ("KV cache, f16", _number(d.kv_bytes_per_token, " bytes a token")),
+        ("KV cache, q8_0", _number(d.kv_q8_0_bytes_per_token, " bytes a token", absent="not possible")),
         ("chat template", "yes; --template prints it" if d.has_chat_template else "no"),
         ("license", printable(d.license) if d.license else "not stated"),
         ("supported", printable(f"no: {d.unsupported}") if d.unsupported else "yes"),
@@ -235,5 +242,5 @@ def _megabytes(size_bytes: int | None) -> str:
     return "not known" if size_bytes is None else f"{size_bytes / 1e6:,.1f}"
 
 
-def _number(value: int | None, unit: str = "") -> str:
-    return "not stated" if value is None else f"{value:,}{unit}"
+def _number(value: int | None, unit: str = "", absent: str = "not stated") -> str:
+    return absent if value is None else f"{value:,}{unit}"

@@ -63,6 +63,16 @@ def test_kv_bytes_per_token(tmp_path: Path, changes: dict[str, Any], expected: i
     assert kv_bytes_per_token(GGUFFile(write(tmp_path / "tiny.gguf", LLAMA | changes))) == expected
 
 
+@pytest.mark.parametrize(("changes", "expected"), [
+    ({}, None),                                                                             # heads of 16
+    ({"llama.attention.key_length": 32, "llama.attention.value_length": 64}, 2 * 2 * (34 + 68)),
+    ({"llama.attention.key_length": 64}, None),
+])
+def test_q8_0_takes_34_bytes_for_32_values(tmp_path: Path, changes: dict[str, Any], expected: int | None) -> None:
+    """Two layers of two KV heads; None where heads are no whole blocks."""
+    assert kv_bytes_per_token(GGUFFile(write(tmp_path / "tiny.gguf", LLAMA | changes)), "q8_0") == expected
+
+
 def test_memory_of_a_model_that_runs_is_that_of_its_plan(arch_model: Callable[[str], ArchModel]) -> None:
     """KV in whole pages, weights in whole groups of rows; for the default context, and for the model's own."""
     file = GGUFFile(arch_model("llama").path)
