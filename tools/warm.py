@@ -20,7 +20,9 @@ def add_arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from ggpy.tools.loading import load
+    from ggpy.kernels.cpu import library
+    from ggpy.kernels.cpu.sample_pool import RARE
+    from ggpy.tools.loading import KernelProgress, load
 
     models = args.models or [entry.name for entry in CATALOGUE if entry.is_present]
     if not models:
@@ -28,4 +30,6 @@ def main(args: argparse.Namespace) -> int:
     for spec in models:
         load(spec, **model_options(args)).close()
         print(f"{spec} is ready")
+    with KernelProgress("samplers") as progress:
+        library.addresses(RARE, progress.update)        # whatever requests may want
     return 0

@@ -1,5 +1,6 @@
 """How a token is chosen from logits."""
 
+import importlib
 import math
 import warnings
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from ggpy.engine.sampling.chain import make_chain, methods_of
 from ggpy.engine.sampling.dry import NO_BREAKERS, Breakers
 from ggpy.errors import ConfigError, GgpyError
 from ggpy.kernels.cpu import library
-from ggpy.kernels.cpu.sample_pool import COMMON
+from ggpy.kernels.cpu.sample_pool import CALLS, COMMON, RARE
 from ggpy.kernels.cpu.team import Team
 from tests.engine.compiled import candidates, sample
 from tests.engine.sampler_meaning import Pool, Random
@@ -361,3 +362,14 @@ def test_the_default_chain_and_greedy_are_compiled_with_a_model() -> None:
         chain = make_chain(p, {}, NO_BREAKERS, 0)
         needed = {entry.kernel for entry in chain} | {f"sample_order.{name}" for name in methods_of(p, chain)}
         assert needed <= set(COMMON)
+
+
+def test_every_sampling_kernel_is_listed() -> None:
+    """So `ggpy warm` can compile all of them."""
+    modules = [importlib.import_module(f"ggpy.kernels.cpu.{name}") for name in (
+        "sample_rows", "sample_order", "sample_penalties", "sample_dry", "sample_cuts", "sample_temperature",
+        "sample_draws")]
+    kernels = {f"{module.__name__.rpartition('.')[2]}.{name}" for module in modules
+               for name, value in vars(module).items() if getattr(value, "is_kernel", False)}
+    assert kernels == {*COMMON, *RARE}
+    assert set(CALLS) <= kernels

@@ -7,6 +7,8 @@ import pytest
 
 from ggpy import cli
 from ggpy.hub import catalogue
+from ggpy.kernels.cpu import library
+from ggpy.kernels.cpu.sample_pool import RARE
 from ggpy.tools import loading
 
 
@@ -24,13 +26,14 @@ def warmed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             events.append(f"close {self.spec}")
 
     monkeypatch.setattr(loading, "load", Loaded)
+    monkeypatch.setattr(library, "addresses", lambda names, progress: events.append(f"{len(names)} samplers"))
     return events
 
 
 def test_warm_loads_every_model_and_closes_it(warmed: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Loading compiles what is missing."""
+    """Loading compiles what is missing; then come the samplers that not every request wants."""
     assert cli.main(["warm", "a", "b", "--compute", "f32"]) == 0
-    assert warmed == ["load a f32", "close a", "load b f32", "close b"]
+    assert warmed == ["load a f32", "close a", "load b f32", "close b", f"{len(RARE)} samplers"]
     assert capsys.readouterr().out == "a is ready\nb is ready\n"
 
 
@@ -57,4 +60,4 @@ def test_warm_takes_all_pulled_models_where_none_is_named(
     with entry.path.open("wb") as file:
         file.truncate(entry.size_bytes)     # told by its size
     assert cli.main(["warm"]) == 0
-    assert warmed == [f"load {entry.name} int8", f"close {entry.name}"]
+    assert warmed == [f"load {entry.name} int8", f"close {entry.name}", f"{len(RARE)} samplers"]
