@@ -127,8 +127,9 @@ def kept(x: Float32, kind: KVType, offset: Float32 | None = None) -> Float32:
 def attention(op: ops.Attention, step: Step, q: Float32, k: Float32, v: Float32) -> Float32:
     n, group = len(q), op.n_head // op.n_head_kv
     queries = q.reshape(n, op.n_head_kv, group, op.head_dim_k)
-    keys = kept(k.reshape(n, op.n_head_kv, -1), step.cache_types[0], key_offset(op))
-    values = kept(v.reshape(n, op.n_head_kv, -1), step.cache_types[1])
+    k_type, v_type = step.cache_types
+    keys = kept(k.reshape(n, op.n_head_kv, -1), k_type, key_offset(op) if k_type == "q8_0" else None)
+    values = kept(v.reshape(n, op.n_head_kv, -1), v_type)
 
     scores = np.einsum("ihgd,jhd->hgij", queries, keys).astype(np.float64) * op.scale
     if op.softcap is not None:

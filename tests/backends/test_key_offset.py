@@ -46,6 +46,16 @@ def test_scores_whose_zero_has_a_meaning_have_no_offset(model: ArchModel) -> Non
     assert key_offset(capped) is None
 
 
+@pytest.mark.parametrize("name", ["qwen2", "phi2", "gpt2", "starcoder2", "stablelm", "llama_bias"])
+def test_every_kind_of_bias_gives_an_offset(name: str, arch_model: Callable[[str], ArchModel]) -> None:
+    """Biases of their own or parts of a fused one, with either kind of rope or none."""
+    op = attention_of(graph_of(arch_model(name)))
+    offset = key_offset(op)
+    assert offset is not None
+    assert offset.shape == (op.n_head_kv, op.head_dim_k)
+    assert np.isfinite(offset).all()
+
+
 def test_keys_without_a_bias_have_no_offset(arch_model: Callable[[str], ArchModel]) -> None:
     """Nothing is known about them before they are computed."""
     assert key_offset(attention_of(graph_of(arch_model("llama")))) is None
