@@ -1,7 +1,9 @@
 """How a token is chosen from logits."""
 
 import importlib
+import inspect
 import math
+import re
 import warnings
 from types import SimpleNamespace
 from typing import Any
@@ -364,12 +366,31 @@ def test_the_default_chain_and_greedy_are_compiled_with_a_model() -> None:
         assert needed <= set(COMMON)
 
 
+KERNELS = {
+    f"{name}.{attribute}": value for name in (
+        "sample_rows", "sample_order", "sample_penalties", "sample_dry", "sample_cuts", "sample_temperature",
+        "sample_draws")
+    for attribute, value in vars(importlib.import_module(f"ggpy.kernels.cpu.{name}")).items()
+    if getattr(value, "is_kernel", False)}
+
+
 def test_every_sampling_kernel_is_listed() -> None:
     """So `ggpy warm` can compile all of them."""
-    modules = [importlib.import_module(f"ggpy.kernels.cpu.{name}") for name in (
-        "sample_rows", "sample_order", "sample_penalties", "sample_dry", "sample_cuts", "sample_temperature",
-        "sample_draws")]
-    kernels = {f"{module.__name__.rpartition('.')[2]}.{name}" for module in modules
-               for name, value in vars(module).items() if getattr(value, "is_kernel", False)}
-    assert kernels == {*COMMON, *RARE}
-    assert set(CALLS) <= kernels
+    assert set(KERNELS) == {*COMMON, *RARE}
+
+
+def methods_called(function: Any, helpers: dict[str, Any]) -> set[str]:
+    """The methods of candidates that the source of a kernel calls, itself or in its helpers."""
+    source = inspect.getsource(getattr(function, "py_func", function))
+    found = set(re.findall(r"call\(pool, POOL\.(\w+)", source))
+    for name, helper in helpers.items():
+        if hasattr(helper, "py_func") and helper is not function and f"{name}(" in source:
+            found |= methods_called(helper, helpers)
+    return found
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_methods_that_a_kernel_calls_are_listed(name: str) -> None:
+    """A request compiles what its kernels call; anything else would be a jump to nowhere."""
+    function = KERNELS[name]
+    assert methods_called(function, function.__globals__) == set(CALLS.get(name, "").split())

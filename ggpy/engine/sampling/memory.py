@@ -52,7 +52,7 @@ class SamplingMemory:
         self._work = np.empty((n_threads, sum(sizes.values()) // 8 + LINE), np.int64)
         self._pools = np.zeros((n_threads, (8 * len(POOL._fields) + LINE - 1) // LINE * LINE // 8), np.int64)
         for i in range(n_threads):
-            address = self._work[i].ctypes.data
+            address = -(-self._work[i].ctypes.data // LINE) * LINE
             for name, size in sizes.items():
                 self._pools[i, getattr(POOL, name) // 8] = address
                 address += size
