@@ -103,19 +103,19 @@ class Conversation:
             raise GgpyError("nothing has been said yet")
         question = self.messages[-2]["content"]
         del self.messages[-2:]
-        self._count()
+        self._forget()
         return question
 
     def clear(self) -> None:
         """Forget what was said; instructions and settings stay."""
         self.messages.clear()
-        self._count()
+        self._forget()
 
     def replace(self, messages: Sequence[Message], system: str) -> None:
         """Go on from other messages."""
         self.messages[:] = messages
         self.system = system
-        self._count()
+        self._forget()
 
     def encode(self, messages: Sequence[Message]) -> Read:
         """`messages` as the model reads them, open for its answer."""
@@ -145,5 +145,7 @@ class Conversation:
             prompt = self._prompt.prompt.with_answer(completion.text, tokenizer)
             self._reads.append(Read(prompt, [*self._prompt.tokens, *tokens]))
 
-    def _count(self) -> None:
+    def _forget(self) -> None:
+        """The last answer is not what the conversation ends with any more."""
+        self.last = None
         self.n_used = len(self.encode(self.messages).tokens) if self.messages else 0

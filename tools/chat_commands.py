@@ -68,7 +68,8 @@ def _paths(start: str) -> Iterator[str]:
 
 def _help(session: Session, argument: str) -> None:
     session.say_rows({f"{name} {command.argument}".rstrip(): command.help for name, command in COMMANDS.items()})
-    session.say("Alt-Enter, or \\ at the end of a line, begins a new line; ''' or \"\"\" around a message holds many.\n"
+    new_line = "Alt-Enter, or \\ at the end of a line," if session.has_editing else "\\ at the end of a line"
+    session.say(f"{new_line} begins a new line; ''' or \"\"\" around a message holds many.\n"
                 "Ctrl-C stops an answer, Ctrl-D leaves.")
 
 

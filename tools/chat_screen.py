@@ -12,9 +12,10 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
-from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
+from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement, TableElement
 from rich.segment import Segment
 from rich.syntax import Syntax
+from rich.table import Table
 from rich.text import Text
 
 # what a model may not send to a terminal, where it could move the cursor or worse
@@ -168,11 +169,22 @@ class _CodeBlock(CodeBlock):
                      word_wrap=True, padding=(0, 2))
 
 
+class _Table(TableElement):
+    """In a narrow window it breaks words rather than losing their ends."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for part in super().__rich_console__(console, options):
+            for column in part.columns if isinstance(part, Table) else ():
+                column.overflow = "fold"
+            yield part
+
+
 class ChatMarkdown(Markdown):
     """Markdown as models mean it: a line ends where the text says so, and HTML is text."""
 
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {
-        **Markdown.elements, "heading_open": _Heading, "fence": _CodeBlock, "code_block": _CodeBlock}
+        **Markdown.elements, "heading_open": _Heading, "fence": _CodeBlock, "code_block": _CodeBlock,
+        "table_open": _Table}
 
     def __init__(self, text: str) -> None:
         super().__init__("", hyperlinks=False)      # an address stays visible

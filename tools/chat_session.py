@@ -44,7 +44,7 @@ class Session:
         self._console = Console(stderr=True, markup=False, highlight=False, emoji=False, no_color=not self._is_rich,
                                 soft_wrap=not self._is_rich)
         self._is_conversation = False
-        self._has_status_line = False
+        self.has_editing = False            # and a line of status
 
     def say(self, text: str) -> None:
         """Tell the user something that is not the model's."""
@@ -82,7 +82,7 @@ class Session:
         self.totals.add(completion)
         if self.args.json:
             print(json.dumps(as_json(completion), ensure_ascii=False), flush=True)
-        elif self.args.show_timings and not self._has_status_line:
+        elif self.args.show_timings and not self.has_editing:
             print(timing_line(completion), file=sys.stderr, flush=True)
         self._say_how_it_ended(completion)
         return completion
@@ -106,7 +106,7 @@ class Session:
                         return
                 except KeyboardInterrupt:
                     with ctrl_c_calls(lambda: None):
-                        self.say("Ctrl-D or /bye leaves" if self._has_status_line else "\nCtrl-D or /bye leaves")
+                        self.say("Ctrl-D or /bye leaves" if self.has_editing else "\nCtrl-D or /bye leaves")
                 except (EOFError, chat_commands.Leave):
                     return
                 message = None
@@ -180,7 +180,7 @@ class Session:
     def _say_how_it_ended(self, completion: Completion) -> None:
         if not self._is_conversation:
             return
-        if self._has_status_line:
+        if self.has_editing:
             print()
         if completion.finish_reason == "cancelled":
             self.say("(stopped)")
@@ -196,7 +196,7 @@ class Session:
 
         if not (self._is_rich and sys.stdin.isatty()):
             return chat_input.LineInput()
-        self._has_status_line = True
+        self.has_editing = True
         return chat_input.EditedInput(chat_commands.completions, self.status)
 
 

@@ -243,6 +243,12 @@ def test_markdown_on_the_screen(shown: Callable[..., list[str]], text: str, line
     assert shown(*text) == lines
 
 
+def test_a_table_in_a_narrow_window_loses_no_letter(shown: Callable[..., list[str]]) -> None:
+    """Words are broken where they do not fit."""
+    assert shown("|Algorithm|Complexity|\n|-|-|\n|Quicksort|logarithmic|\n", width=16) == [
+        " Algor  Complex", " ithm   ity", " ──────────────", " Quick  logarit", " sort   hmic"]
+
+
 def test_an_answer_that_fails_midway_keeps_what_it_said(shown: Callable[..., list[str]]) -> None:
     """On a Ctrl-C that ends the program, for one."""
     def pieces() -> Iterator[str]:

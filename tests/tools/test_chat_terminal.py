@@ -57,7 +57,7 @@ def test_commands(chat: Open, tmp_path: Path) -> None:
             ("/set tpo_k 1", "did you mean top_k?"), ("/set x 1", "/set lists them"), ("/set top_p 7", "top_p=7"),
             ("/show params", "min_p                   0.05"), ("/show template", "<|im_start|>"),
             ("/show", "echo.gguf"), ("/show all", "expected one of info, template, system, params"),
-            ("/stats", "answers       3 with"), ("/hlep", "there is no /hlep; did you mean /help?"),
+            ("/stats", "3 with 15 tokens"), ("/hlep", "there is no /hlep; did you mean /help?"),
             ("/", "there is no /; /help lists the commands"), ("/?", "end the conversation"),
             ("/xyzzy", "/help lists the commands"), ("/help", "Ctrl-C stops an answer"),
             ("/system", "no system prompt"),
