@@ -189,7 +189,8 @@ def typical(args, pool, how, unused):
         store(distances + 4 * i, splat_f32x16(0.0) - away)
     store_i64(pool + POOL.keys, 0)          # equal distances stand as in memory
     call(pool, POOL.sort, distances, 0)
-    call(pool, POOL.weigh, 0, 0)
+    if n <= FEW:                            # they may have moved
+        call(pool, POOL.weigh, 0, 0)
     store_f64(pool + POOL.target, load_f64(args + TYPICAL.p) * total)
     keep_reached(pool, load_i64(args + TYPICAL.min_keep))
 
