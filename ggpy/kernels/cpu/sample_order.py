@@ -247,7 +247,7 @@ def keep(x, pool, how, unused):
 def reach(args, pool, how, unused):
     """Sets `at` and `cut` to the candidate at which the running sum of weights, in order, reaches `target`.
 
-    At the latest to the last one that adds to it.
+    `target` is above 0 and at most `total`, so that is one which adds to the sum.
     """
     target, n = load_f64(pool + POOL.target), load_i64(pool + POOL.n)
     if load_i64(pool + POOL.keys) != 0:
