@@ -10,13 +10,37 @@ from collections.abc import Callable
 from typing import Any
 
 from numba import njit
-from numba.core import typed_passes, untyped_passes
+from numba.core import ir, typed_passes, untyped_passes
 from numba.core.compiler import CompilerBase
-from numba.core.compiler_machinery import PassManager
+from numba.core.compiler_machinery import FunctionPass, PassManager, register_pass
+
+
+@register_pass(mutates_CFG=False, analysis_only=False)
+class ReadOffsets(FunctionPass):            # type: ignore[misc]
+    """Makes a number of `FIELDS.name`: Numba would make a constant of all offsets for each one that is read."""
+
+    _name = "read_offsets"
+
+    def __init__(self) -> None:             # abstract in Numba
+        super().__init__()
+
+    def run_pass(self, state: Any) -> bool:
+        for block in state.func_ir.blocks.values():
+            layouts: dict[str, Any] = {}
+            for statement in block.find_insts(ir.Assign):
+                value = statement.value
+                if isinstance(value, ir.Global) and hasattr(value.value, "_fields"):
+                    layouts[statement.target.name] = statement
+                elif isinstance(value, ir.Expr) and value.op == "getattr" and value.value.name in layouts:
+                    layout = layouts.pop(value.value.name)
+                    offset = getattr(layout.value.value, value.attr)
+                    layout.value = statement.value = ir.Const(offset, value.loc)
+        return True
+
 
 PASSES = (
     untyped_passes.TranslateByteCode, untyped_passes.FixupArgs, untyped_passes.IRProcessing,
-    untyped_passes.RewriteSemanticConstants, untyped_passes.DeadBranchPrune, untyped_passes.ReconstructSSA,
+    untyped_passes.RewriteSemanticConstants, untyped_passes.DeadBranchPrune, untyped_passes.ReconstructSSA, ReadOffsets,
     typed_passes.NopythonTypeInference, typed_passes.PreLowerStripPhis, typed_passes.IRLegalization,
     typed_passes.NativeLowering, typed_passes.NoPythonBackend,
 )
