@@ -20,7 +20,7 @@ import numpy.typing as npt
 from ggpy.backends.cpu.memory import Arena
 from ggpy.kernels.cpu import library
 from ggpy.kernels.cpu.arguments import ATTENTION, argument_block
-from ggpy.kernels.cpu.attention_memory import attention_partials_bytes, attention_scratch_bytes
+from ggpy.kernels.cpu.attention_memory import attention_items, attention_partials_bytes, attention_scratch_bytes
 from ggpy.kernels.cpu.kv_pages import DIM_BYTES, KVType
 from ggpy.kernels.cpu.level import current_level
 from ggpy.kernels.cpu.step import PAGE_TOKENS, STEP, TILE_ROWS
@@ -92,7 +92,8 @@ class Bench:
             "n_tokens": rows, "n_tiles": len(self.tiles), "tiles": self.tiles.ctypes.data,
             "scratch": self.scratch.address, "scratch_stride": stride})
         self.blocks = [self._block(layer) for layer in range(shape.n_layer)]
-        self.tape = np.array([(addresses[name], block.ctypes.data, 1, 0) for block in self.blocks
+        n_items = attention_items(n_threads)
+        self.tape = np.array([(addresses[name], block.ctypes.data, 1, n_items) for block in self.blocks
                               for name in (f"attention.attend_{kv}_{kv}", "attention.combine")], np.int64)
         self.team = Team(n_threads, addresses)
 

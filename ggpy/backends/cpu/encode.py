@@ -32,6 +32,7 @@ from ggpy.graph.ops import (
 from ggpy.graph.plan import Buffer, Int8Buffer, Plan, Quantize, QuantizeSlots, RoutingBuffer, Task
 from ggpy.kernels.cpu import arguments
 from ggpy.kernels.cpu.arguments import argument_block
+from ggpy.kernels.cpu.attention_memory import attention_items
 from ggpy.kernels.cpu.step import STEP
 
 ROWS = {"tokens": STEP.n_tokens, "outputs": STEP.n_outputs, "slots": STEP.n_slots}
@@ -88,6 +89,8 @@ class Encoder:
         n_items = 0
         if isinstance(task.op, Linear | ExpertLinear):
             n_items = n_items_of(task.op.weight.size_bytes, self.n_threads)
+        elif isinstance(task.op, Attention):
+            n_items = attention_items(self.n_threads)
         return [Entry(name, argument_block(layout, **values), task.op, task.barrier or i + 1 < len(parts), n_items)
                 for i, (name, layout, values) in enumerate(parts)]
 

@@ -9,9 +9,9 @@ splits (as in FlashAttention, Dao et al. 2022, section 3.1):
 starting from M = sink * log2(e), L = 1 where heads have sinks (a token without a value), else from L = 0. So bits
 depend on positions alone: not on rows of the same step, threads, pages or how the prompt was cut.
 
-Work is made of pairs (tile, kv head), whose query rows share each load of K and V. Where pairs are many, a thread
-finishes its own; where they are few (decode), their splits are shared too, each thread taking about as many tokens, and
-after a barrier `combine` merges the partials. `combine` also makes the int8 form of the result.
+Work is made of pairs (tile, kv head), whose query rows share each load of K and V. Where pairs are many, an item
+finishes its own; where they are few (decode), their splits are shared too, each item taking about as many tokens, and
+after a barrier `combine`, in as many items, merges the partials. `combine` also makes the int8 form of the result.
 """
 
 import numpy as np

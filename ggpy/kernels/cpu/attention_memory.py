@@ -15,8 +15,7 @@ from ggpy.kernels.cpu.step import PAGE_TOKENS, SPLIT_TOKENS, TILE_ROWS
 LINE = 64
 FACTOR_BYTES = 4 * PAGE_TOKENS      # of one query row's factors for the values of a page
 FACTORS_BYTES = 8 * FACTOR_BYTES    # of as many query rows as are taken through the registers at once
-# splits of one (tile, kv head) are shared among the threads while there are fewer of those pairs than this per thread
-PAIRS_PER_THREAD = 4
+ITEMS_PER_THREAD = 4        # "attend" and "combine" are shared out in this many items for each of several threads
 
 
 class AttentionShape(Protocol):
@@ -47,6 +46,11 @@ def query_bytes(n_query: int, dim_k: int) -> int:
     return (n_query * dim_k * 4 + LINE - 1) // LINE * LINE
 
 
+def attention_items(n_threads: int) -> int:
+    """Items of "attend" and "combine". They share splits while there are fewer (tile, kv head) pairs than items."""
+    return ITEMS_PER_THREAD * n_threads if n_threads > 1 else 1
+
+
 def attention_scratch_bytes(shape: AttentionShape) -> int:
     """Work memory of each thread: factors, queries, a split's scores, its partial, the running one of all splits."""
     n_query = TILE_ROWS * (shape.n_head // shape.n_head_kv)
@@ -58,7 +62,7 @@ def attention_partials_bytes(shape: AttentionShape, n_threads: int, n_ctx: int) 
     """Memory, shared by the threads, for the partials of a step of few tiles; no sequence is longer than `n_ctx`."""
     if n_threads == 1:
         return 0
-    max_tiles = (PAIRS_PER_THREAD * n_threads - 1) // shape.n_head_kv
+    max_tiles = (attention_items(n_threads) - 1) // shape.n_head_kv
     n_splits = -(-n_ctx // SPLIT_TOKENS)
     n_query = TILE_ROWS * (shape.n_head // shape.n_head_kv)
     return max_tiles * shape.n_head_kv * n_splits * partial_bytes(n_query, padded(shape.head_dim_v))

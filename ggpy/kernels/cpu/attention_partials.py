@@ -8,7 +8,6 @@ import numpy as np
 
 from ggpy.kernels.cpu.accumulators import LANES, SPAN
 from ggpy.kernels.cpu.arguments import ATTENTION as ARGS
-from ggpy.kernels.cpu.attention_memory import PAIRS_PER_THREAD
 from ggpy.kernels.cpu.attention_memory import padded as padded_floats
 from ggpy.kernels.cpu.attention_memory import partial_bytes as bytes_of_partial
 from ggpy.kernels.cpu.attention_memory import query_bytes as bytes_of_queries
@@ -55,9 +54,8 @@ def group_size(args):
 
 @device
 def splits_are_shared(args, step, nth):
-    """Whether threads share the splits of a pair: there are too few pairs to keep them busy."""
-    n_pairs = load_i64(step + STEP.n_tiles) * load_i64(args + ARGS.n_head_kv)
-    return nth > 1 and n_pairs < PAIRS_PER_THREAD * nth
+    """Whether the `nth` items share the splits of pairs: there are too few pairs for an item to have its own."""
+    return load_i64(step + STEP.n_tiles) * load_i64(args + ARGS.n_head_kv) < nth
 
 
 @device

@@ -18,10 +18,13 @@ RunKernel = Callable[..., None]
 
 @pytest.fixture(scope="session")
 def run_kernel() -> Iterator[RunKernel]:
-    """`run_kernel(name, block, n_threads=1, **step_fields)` runs the kernel on a step with those fields, others 0."""
+    """`run_kernel(name, block, n_threads=1, **step_fields)` runs the kernel on a step with those fields, others 0.
+
+    It is shared out in `n_items`, 0: one for each thread.
+    """
     teams: dict[int, Team] = {}
 
-    def run(name: str, block: npt.NDArray[np.int64], n_threads: int = 1, **step_fields: int) -> None:
+    def run(name: str, block: npt.NDArray[np.int64], n_threads: int = 1, n_items: int = 0, **step_fields: int) -> None:
         address = library.addresses([name])[name]
         if n_threads not in teams:
             teams[n_threads] = Team(n_threads, library.addresses(["executor.run", "executor.worker"]))
@@ -29,7 +32,7 @@ def run_kernel() -> Iterator[RunKernel]:
         fields = dict.fromkeys(STEP._fields, 0) | {
             "scratch": scratch.ctypes.data, "scratch_stride": SCRATCH_BYTES} | step_fields
         step = argument_block(STEP, **fields)
-        tape = np.array([[address, block.ctypes.data, 1, 0]], np.int64)
+        tape = np.array([[address, block.ctypes.data, 1, n_items]], np.int64)
         teams[n_threads].run(tape, step.ctypes.data)
 
     yield run

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pytest
 
 from ggpy.kernels.cpu.arguments import ATTENTION, QUANTIZE, argument_block
-from ggpy.kernels.cpu.attention_memory import attention_partials_bytes, attention_scratch_bytes
+from ggpy.kernels.cpu.attention_memory import attention_items, attention_partials_bytes, attention_scratch_bytes
 from ggpy.kernels.cpu.exp import LOG2_E
 from ggpy.kernels.cpu.kv_pages import KVType
 from ggpy.kernels.cpu.step import PAGE_TOKENS, STEP, TILE_ROWS
@@ -129,8 +129,8 @@ def attend(run_kernel: RunKernel, seq: OneSequence, rows: Sequence[range], n_thr
         window=shape.window, softcap=shape.softcap, sinks=sinks.ctypes.data if shape.sinks else 0,
         partials=partials.ctypes.data, out=out.ctypes.data, **int8_fields)
     for kernel in (f"attention.attend_{seq.k_type}_{seq.v_type}", "attention.combine"):
-        run_kernel(kernel, block, n_threads, n_tokens=first_row, n_tiles=len(tiles), tiles=tile_array.ctypes.data,
-                   scratch=scratch.ctypes.data, scratch_stride=stride)
+        run_kernel(kernel, block, n_threads, attention_items(n_threads), n_tokens=first_row, n_tiles=len(tiles),
+                   tiles=tile_array.ctypes.data, scratch=scratch.ctypes.data, scratch_stride=stride)
     return out
 
 
