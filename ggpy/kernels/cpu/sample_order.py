@@ -80,7 +80,7 @@ def best(args, pool, how, unused):
     while at < n and load_f32(keys + 4 * at) != most:
         group = bits_equal(load_first(keys + 4 * at, n - at), splat_f32x16(most))
         at += LANES if group == 0 else lowest_bit(group)
-    if at >= n or not abs(most) <= LARGEST:
+    if at >= n or not -LARGEST <= most <= LARGEST:
         store_i64(pool + POOL.is_broken, 1)
         at = 0
     store_i32(load_i64(pool + POOL.own_ids), at if ids == 0 else load_i32(ids + 4 * at))
