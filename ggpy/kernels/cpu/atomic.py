@@ -7,7 +7,7 @@ from llvmlite import ir
 from numba.core import types
 
 from ggpy.kernels.cpu.level import current_level
-from ggpy.kernels.cpu.simd import INT, call, function, pointer
+from ggpy.kernels.cpu.vectors import INT, call, function, pointer
 
 
 def _add(b: ir.IRBuilder, s: Any, a: ir.Value, v: ir.Value) -> ir.Value:

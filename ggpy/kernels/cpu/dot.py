@@ -17,7 +17,7 @@ from llvmlite import ir
 from numba.core import types
 
 from ggpy.kernels.cpu.level import current_level
-from ggpy.kernels.cpu.simd import INT, broadcast, call, function, i8x64, i32x16, lanes_of, pointer
+from ggpy.kernels.cpu.vectors import INT, broadcast, call, function, i8x64, i32x16, lanes_of, pointer
 
 LEVEL = current_level()
 UNSIGNED_BY_SIGNED = LEVEL.has("avx512vnni") or LEVEL.has("avxvnni")

@@ -21,17 +21,8 @@ from ggpy.kernels.cpu.matmul import (
     row_at,
     store_columns,
 )
-from ggpy.kernels.cpu.simd import (
-    broadcast_f32,
-    fma,
-    i16x32,
-    load_i16x32,
-    load_i64,
-    prefetch_l1,
-    shuffle1,
-    splat_f32x16,
-    store,
-)
+from ggpy.kernels.cpu.simd import broadcast_f32, fma, load_i16x32, load_i64, prefetch_l1, shuffle1, splat_f32x16, store
+from ggpy.kernels.cpu.vectors import i16x32
 
 LINE = 64
 PREFETCH_AHEAD = 2048           # bytes

@@ -14,7 +14,6 @@ from ggpy.kernels.cpu.arguments import GROUP_ROWS
 from ggpy.kernels.cpu.arguments import PACK as ARGS
 from ggpy.kernels.cpu.kernel import device, kernel
 from ggpy.kernels.cpu.simd import (
-    i32x4,
     keep_first,
     load_f16,
     load_i32,
@@ -29,6 +28,7 @@ from ggpy.kernels.cpu.simd import (
     store_u16,
     zeros_i32x4,
 )
+from ggpy.kernels.cpu.vectors import i32x4
 
 LINE = 64
 

@@ -9,7 +9,8 @@ from ggpy.kernels.cpu.dot import lookup16, ready_i8
 from ggpy.kernels.cpu.interleave import file_block, interleave, interleave_half
 from ggpy.kernels.cpu.kernel import device
 from ggpy.kernels.cpu.packed_format import make_kernels
-from ggpy.kernels.cpu.simd import constant, i8x64, load_f16x16
+from ggpy.kernels.cpu.simd import constant, load_f16x16
+from ggpy.kernels.cpu.vectors import i8x64
 
 FILE = file_block(IQ4_NL_BLOCK)
 UNIT_BYTES = 576

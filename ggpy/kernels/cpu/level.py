@@ -1,7 +1,7 @@
 """Which instructions the kernels may use: the level of the host, or a lower one chosen by GGPY_CPU.
 
 A level is a named set of LLVM features. Kernels are written once in generic vectors; LLVM lowers those to any level,
-and only the few operations in `simd.py` that name an instruction ask the level which form exists.
+and only the few operations in `dot.py` that name an instruction ask the level which form exists.
 """
 
 import platform

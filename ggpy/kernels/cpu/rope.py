@@ -11,16 +11,8 @@ import numpy as np
 
 from ggpy.kernels.cpu.arguments import ROPE as ARGS
 from ggpy.kernels.cpu.kernel import device, kernel
-from ggpy.kernels.cpu.simd import (
-    f32x16,
-    fma,
-    load_f32,
-    load_f32x16,
-    load_i64,
-    shuffle2,
-    store,
-    store_f32,
-)
+from ggpy.kernels.cpu.simd import fma, load_f32, load_f32x16, load_i64, shuffle2, store, store_f32
+from ggpy.kernels.cpu.vectors import f32x16
 
 evens, odds = shuffle2(f32x16, range(0, 32, 2)), shuffle2(f32x16, range(1, 32, 2))
 zip_low, zip_high = (shuffle2(f32x16, [i + 16 * side for i in half for side in (0, 1)])

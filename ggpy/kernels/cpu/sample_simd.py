@@ -5,8 +5,8 @@ from typing import Any
 from llvmlite import ir
 from numba.core import types
 
-from ggpy.kernels.cpu import simd
-from ggpy.kernels.cpu.simd import INT, broadcast, f32x16, function, lanes_of, pointer
+from ggpy.kernels.cpu.vectors import INT, broadcast, f32x16, function, lanes_of, pointer
+from ggpy.kernels.cpu.vectors import call as call_llvm
 
 F64 = ir.DoubleType()
 LOG2_E, LN2, LN2_HIGH = 1.4426950408889634, 0.6931471805599453, 0.693359375    # LN2_HIGH times a small integer is exact
@@ -42,7 +42,7 @@ def _bits(predicate: str, ordered: bool = True) -> Any:
 bits_greater, bits_equal, bits_at_least = map(_bits, (">", "==", ">="))
 bits_not_at_most = _bits(">", ordered=False)            # greater, or a NaN
 count_bits = function(1, lambda m: (types.int64, types.int64),
-                      lambda b, s, m: simd.call(b, "llvm.ctpop.i64", INT[64], [m]))
+                      lambda b, s, m: call_llvm(b, "llvm.ctpop.i64", INT[64], [m]))
 lowest_bit = function(1, lambda m: (types.int64, types.int64),           # its number; m is not 0
                       lambda b, s, m: b.cttz(m, INT[1](1)))
 
@@ -76,10 +76,10 @@ def _exp_nonpositive(b: ir.IRBuilder, s: Any, x: ir.Value) -> ir.Value:
         return ir.Constant(vector, [value] * vector.count)
 
     def fma(a: ir.Value, c: ir.Value, d: ir.Value) -> ir.Value:
-        return simd.call(b, "llvm.fma.v16f32", vector, [a, c, d])
+        return call_llvm(b, "llvm.fma.v16f32", vector, [a, c, d])
 
     x = b.select(b.fcmp_unordered(">", x, const(-87.0)), x, const(-87.0))       # a NaN stays one
-    n = simd.call(b, "llvm.nearbyint.v16f32", vector, [b.fmul(x, const(LOG2_E))])
+    n = call_llvm(b, "llvm.nearbyint.v16f32", vector, [b.fmul(x, const(LOG2_E))])
     r = fma(n, const(LN2_HIGH - LN2), fma(n, const(-LN2_HIGH), x))
     q = const(E_TO_R[0])
     for c in E_TO_R[1:]:
