@@ -441,6 +441,15 @@ def test_a_completion_says_what_was_cached(load: Callable[..., LLM]) -> None:
     assert (completion.n_prompt, completion.n_cached, completion.timings.n_cached) == (40, 39, 39)
 
 
+def test_a_completion_says_its_seed(load: Callable[..., LLM]) -> None:
+    """Drawn where none was given; with it the answer comes again."""
+    llm = load(n_ctx=128)
+    first = llm.generate([7] * 4, SamplingParams(max_tokens=12, temperature=2, ignore_eos=True))
+    again = llm.generate([7] * 4, SamplingParams(max_tokens=12, temperature=2, ignore_eos=True, seed=first.seed))
+    assert (again.tokens, again.seed) == (first.tokens, first.seed)
+    assert llm.generate([7] * 4, SamplingParams(max_tokens=1)).seed != first.seed
+
+
 def test_a_name_that_no_model_has_is_refused(tmp_path: Path) -> None:
     """As is a file that is not there."""
     with pytest.raises(PullError, match="no model is called 'smolm2'"):

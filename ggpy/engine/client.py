@@ -149,4 +149,5 @@ class CompletionStream(Iterator[str]):
         last = r.last_token_s or first
         n_prompt, n_cached = len(r.prompt_tokens), r.num_cached or 0
         timings = Timings(n_prompt, len(tokens), first - r.added_s, last - first, n_cached)
-        return Completion("".join(event.text for event in events), tokens, reason, n_prompt, n_cached, timings)
+        return Completion("".join(event.text for event in events), tokens, reason, n_prompt, n_cached, timings,
+                          r.params.seed)

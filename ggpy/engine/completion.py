@@ -38,3 +38,4 @@ class Completion:
     n_prompt: int               # tokens of the prompt
     n_cached: int               # of these, tokens that an earlier request had read already
     timings: Timings
+    seed: int | None = None     # of the random numbers: as SamplingParams.seed it draws the same again

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 
 from ggpy.errors import ConfigError
@@ -98,6 +99,10 @@ class SamplingParams:
         object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
         for name, (low, high) in LIMITS.items():
             _check(name, getattr(self, name), low, high)
+
+    def with_seed(self) -> SamplingParams:
+        """The same parameters, with a random seed if they have none."""
+        return self if self.seed is not None else replace(self, seed=secrets.randbits(32))
 
 
 def sampler_name(name: str) -> str:

@@ -43,6 +43,7 @@ class Request:
     last_token_s: float | None = None
 
     def __post_init__(self) -> None:
+        self.params = self.params.with_seed()
         self.tokens = list(self.prompt_tokens)
 
     @property

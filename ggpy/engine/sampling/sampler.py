@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import secrets
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -29,12 +28,12 @@ class Sampler:
     """
 
     def __init__(self, params: SamplingParams, banned: Iterable[int] = (), breakers: Breakers = NO_BREAKERS) -> None:
-        self.params = params
-        self.seed = secrets.randbits(32) if params.seed is None else params.seed
+        self.params = params.with_seed()
+        assert self.params.seed is not None
         biases = dict.fromkeys(banned, -math.inf)
         for token, value in params.logit_bias:
             biases[token] = biases.get(token, 0) + value
-        self._chain = make_chain(params, biases, breakers, self.seed)       # its memory lives as long
+        self._chain = make_chain(params, biases, breakers, self.params.seed)       # its memory lives as long
         self._n_window = window_length(params)
         self._window = np.empty(0, np.int32)
         methods = methods_of(params, self._chain)
