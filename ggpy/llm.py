@@ -118,7 +118,7 @@ class LLM:
     def chat_tokens(self, messages: Sequence[Message], **options: Unpack[ChatOptions]) -> list[int]:
         """`messages` in the chat template, open for the assistant's answer, as token ids; `options` as for `chat`.
 
-        Control tokens that the messages spell are text, but for what the assistant said.
+        Control tokens that the messages spell are text, but for the tags of an assistant's reasoning.
         """
         return self.chat_template.prompt(messages, self.tokenizer, **options).encode(self.tokenizer)
 

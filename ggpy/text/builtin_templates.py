@@ -169,3 +169,9 @@ BUILTIN_TEMPLATES = {
     "grok-2": _roles(f"System: {TRIMMED}<|separator|>\n\n", f"Human: {TRIMMED}<|separator|>\n\n",
                      f"Assistant: {CONTENT}<|separator|>\n\n", "Assistant:"),
 }
+
+
+def template_source(text: str) -> str | None:
+    """The Jinja source that a name of these, or a source itself, means; None for another name."""
+    source = BUILTIN_TEMPLATES.get(text, text)
+    return source if "{" in source else None

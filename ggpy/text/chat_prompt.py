@@ -4,15 +4,17 @@ Control tokens that messages spell, such as "<|im_end|>", must be text to the mo
 speak as someone else. Templates look into what they write ("</think>", blanks at the ends), so that nothing can be put
 around a text. Instead each spelling is hidden from the template behind one character that occurs nowhere else, which
 it can neither cut in half nor change in case, and which Python prints as it is.
+
+So is what a text begins or ends with that a neighbour could complete: of "<|im_" in a name and "end|>" in the content
+behind it both are hidden. What stays open is a template that writes its own brackets around a text of nothing but a
+word ("<|" + name + "|>", which is how some name the role) or that cuts a text in two and writes the halves elsewhere.
 """
 
 import functools
 import json
 import re
-from bisect import bisect_right
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 from ggpy.errors import TemplateError
@@ -20,6 +22,9 @@ from ggpy.text.chat_messages import REASONING_FIELDS, PlainMessage
 from ggpy.text.partition import Span
 from ggpy.text.tokenizer import Tokenizer
 
+# What templates look for in an assistant's message, to tell what it thought from what it said. In some vocabularies
+# these are control tokens, but none that ends a turn or begins another.
+REASONING_TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 _STAND_INS = range(0x3400, 0x4DC0)      # rare Chinese characters: printable, without case
 _STAND_IN_IN_JSON = r"\\u[34][0-9a-f]{3}"
 
@@ -45,7 +50,7 @@ class ChatPrompt:
     def with_answer(self, answer: str, tokenizer: Tokenizer) -> "ChatPrompt":
         """What a later prompt begins with, if it repeats this one and the model's answer."""
         end = len(self.text)
-        spans = tokenizer.control_spans(answer, tokenizer.eog_ids)
+        spans = tokenizer.control_spans(answer, REASONING_TAGS)
         return ChatPrompt(self.text + answer, (*self.literals, *((end + first, end + last) for first, last in spans)))
 
     def starts_with(self, other: "ChatPrompt") -> bool:
@@ -64,23 +69,21 @@ class ControlMask:
         self._others = others
         self._stand_ins: dict[str, str] = {}        # by what they hide
 
-    def hide(self, value: Any, only: Container[int] | None = None) -> Any:
-        """A copy of plain data whose texts spell no control token, or none of the ids `only`."""
+    def hide(self, value: Any, kept: Container[str] = ()) -> Any:
+        """A copy of plain data whose texts spell no control token but those of `kept`."""
         if isinstance(value, str):
-            return self._hide_texts([value], only)[0]
+            return self._hide_spans(value, self._tokenizer.control_spans(value, kept))
         if isinstance(value, dict):
-            return {self.hide(key, only): self.hide(item, only) for key, item in value.items()}
+            return {self.hide(key, kept): self.hide(item, kept) for key, item in value.items()}
         if isinstance(value, list):
-            # templates write the parts of a content without anything between them
-            texts = self._hide_texts([_text_of(part) for part in value], only)
-            return [self._hide_part(part, text, only) for part, text in zip(value, texts, strict=True)]
+            return [self.hide(item, kept) for item in value]
         return value
 
     def hide_message(self, message: PlainMessage) -> PlainMessage:
-        """As `hide`. What the assistant said and thought keeps its control tokens, but for those that end answers: the
-        model cannot have meant them so, its answer would have ended there."""
+        """As `hide`. What the assistant said and thought keeps the tags of its reasoning; of other control tokens it
+        holds echoes alone, for an answer's text has none."""
         own = ("content", *REASONING_FIELDS) if message["role"] == "assistant" else ()
-        return {self.hide(key): self.hide(value, self._tokenizer.eog_ids if key in own else None)
+        return {self.hide(key): self.hide(value, REASONING_TAGS if key in own else ())
                 for key, value in message.items()}
 
     def reveal(self, text: str) -> ChatPrompt:
@@ -99,18 +102,7 @@ class ControlMask:
                 literals.append((start, end))
         return ChatPrompt("".join(pieces), tuple(literals))
 
-    def _hide_part(self, part: Any, text: str, only: Container[int] | None) -> Any:
-        if isinstance(part, str):
-            return text
-        hidden = self.hide(part, only)
-        return {**hidden, "text": text} if isinstance(part, dict) and isinstance(part.get("text"), str) else hidden
-
-    def _hide_texts(self, texts: Sequence[str], only: Container[int] | None) -> list[str]:
-        """`texts` without control tokens, also such as begin in one and end in another."""
-        spans = self._tokenizer.control_spans("".join(texts), only)
-        return [self._hide_spans(text, parts) for text, parts in zip(texts, _divide(spans, texts), strict=True)]
-
-    def _hide_spans(self, text: str, spans: Sequence[Span]) -> str:
+    def _hide_spans(self, text: str, spans: list[Span]) -> str:
         pieces: list[str] = []
         end = 0
         for first, last in spans:
@@ -135,21 +127,3 @@ class ControlMask:
 
 def _in_ascii_json(text: str) -> str:
     return json.dumps(text)[1:-1]
-
-
-def _text_of(part: Any) -> str:
-    text = part.get("text") if isinstance(part, dict) else part
-    return text if isinstance(text, str) else ""
-
-
-def _divide(spans: Sequence[Span], texts: Sequence[str]) -> list[list[Span]]:
-    """`spans` of all `texts` joined, as spans of each."""
-    starts = list(accumulate(map(len, texts), initial=0))
-    divided: list[list[Span]] = [[] for _ in texts]
-    for first, last in spans:
-        i = bisect_right(starts, first) - 1
-        while starts[i] < last:
-            if starts[i + 1] > starts[i]:
-                divided[i].append((max(first, starts[i]) - starts[i], min(last, starts[i + 1]) - starts[i]))
-            i += 1
-    return divided

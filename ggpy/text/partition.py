@@ -1,8 +1,9 @@
 """Cutting a text at its special tokens."""
 
-from bisect import bisect_left
+import re
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from ggpy.text.vocab import TokenAttr, Vocab
@@ -10,6 +11,8 @@ from ggpy.text.vocab import TokenAttr, Vocab
 Span = tuple[int, int]      # start and end within a text
 _WHITESPACE = " \t\n\v\f\r"
 _PREFIX_LENGTH = 3
+_MAX_CONTROL = 256      # characters; longer control tokens are not looked for in parts
+_WORD = re.compile(r"\w*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,10 @@ class SpecialTokenPartition:
                 vocab.has(i, TokenAttr.LSTRIP), vocab.has(i, TokenAttr.RSTRIP),
             )
             self._by_prefix[token.text[:_PREFIX_LENGTH]].append(token)
+        control = [token.text for tokens in self._by_prefix.values() for token in tokens if token.is_control]
+        self._control = sorted(control)
+        self._control_backwards = sorted(text[::-1] for text in control)
+        self._max_control = min(_MAX_CONTROL, max(map(len, control), default=0))
 
     def split(self, text: str, parse_special: bool, literals: Sequence[Span] = ()) -> list[str | int]:
         """`text` as token ids and the non-empty texts between them; control tokens only if `parse_special`.
@@ -56,11 +63,15 @@ class SpecialTokenPartition:
             ]
         return [piece if isinstance(piece, int) else text[piece[0] : piece[1]] for piece in pieces]
 
-    def control_spans(self, text: str, only: Container[int] | None = None) -> list[Span]:
-        """Where `text` spells control tokens, or those of the ids `only`; ascending, overlapping ones as one span."""
-        found: list[Span] = []
+    def control_spans(self, text: str, kept: Container[str] = ()) -> list[Span]:
+        """Where `text` spells control tokens other than `kept`, or could, at its ends, be a part of one.
+
+        A part counts if it is more than a word: "<|im_" does, "user" in "<|user|>" does not. Blanks at the ends may be
+        trimmed. The spans are ascending, overlapping ones as one.
+        """
+        found = list(self._partial_spans(text))
         for token in self._present(text, parse_special=True):
-            if token.is_control and (only is None or token.id in only):
+            if token.is_control and token.text not in kept:
                 at = -1
                 while (at := text.find(token.text, at + 1)) >= 0:
                     found.append((at, at + len(token.text)))
@@ -72,6 +83,22 @@ class SpecialTokenPartition:
                 merged.append((start, end))
         return merged
 
+    def _partial_spans(self, text: str) -> Iterator[Span]:
+        """The longest parts of control tokens that `text` begins with, ends with or is."""
+        trimmed = text.strip()
+        first = len(text) - len(text.lstrip())
+        for start, end in {(0, len(text)), (first, first + len(trimmed))}:
+            part = text[start:end]
+            if not _WORD.fullmatch(part) and len(part) < self._max_control and any(
+                    part in control and part != control for control in self._control):
+                yield start, end
+            head = _longest_start(part[:self._max_control][::-1], self._control_backwards)
+            tail = _longest_start(part[-self._max_control:], self._control)
+            if head:
+                yield start, start + head
+            if tail:
+                yield end - tail, end
+
     def _present(self, text: str, parse_special: bool) -> list[_SpecialToken]:
         found = [
             token
@@ -79,6 +106,16 @@ class SpecialTokenPartition:
             for token in tokens if (parse_special or not token.is_parsed) and token.text in text
         ]
         return sorted(found, key=lambda token: token.rank)
+
+
+def _longest_start(text: str, tokens: Sequence[str]) -> int:
+    """How many characters at the end of `text`, more than a word, one of `tokens`, which are sorted, begins with."""
+    for at in range(len(text)):
+        part = text[at:]
+        i = bisect_right(tokens, part)      # of those that go on behind `part`, the first
+        if i < len(tokens) and tokens[i].startswith(part) and not _WORD.fullmatch(part):
+            return len(part)
+    return 0
 
 
 def _cut(text: str, piece: Span, token: _SpecialToken, barred: Sequence[Span]) -> list[Span | int]:

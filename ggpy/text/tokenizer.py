@@ -136,9 +136,9 @@ class Tokenizer:
         """
         return self._detokenizer.token_bytes(token_id, special)
 
-    def control_spans(self, text: str, only: Container[int] | None = None) -> list[Span]:
-        """Where `text` spells control tokens, or those of the ids `only`: what `literals` of `encode` may be."""
-        return self._partition.control_spans(text, only)
+    def control_spans(self, text: str, kept: Container[str] = ()) -> list[Span]:
+        """Where `text` spells control tokens but `kept`, or parts of them at its ends: for `literals` of `encode`."""
+        return self._partition.control_spans(text, kept)
 
     def token_id(self, text: str) -> int | None:
         """The id of the token that the vocabulary spells `text`, if there is one."""

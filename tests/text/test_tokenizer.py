@@ -143,8 +143,17 @@ def test_where_control_tokens_are_spelled() -> None:
     metadata["tokenizer.ggml.token_type"] = np.append(metadata["tokenizer.ggml.token_type"], [CONTROL, CONTROL])
     tokenizer = Tokenizer.from_metadata(metadata)
     assert tokenizer.control_spans("..xabcde<bos><bos><tool>abc") == [(2, 8), (8, 13), (13, 18)]
-    assert tokenizer.control_spans("xab<bos>abcde", only={BOS, 265}) == [(3, 8), (8, 13)]
+    assert tokenizer.control_spans("xab<bos>abcde", kept=("xab",)) == [(3, 8), (8, 13)]
     assert tokenizer.control_spans("hello") == []
+
+
+@pytest.mark.parametrize(("text", "parts"), [
+    ("hello<|im_", ["<|im_"]), ("end|>hello", ["end|>"]), (" |im_end| ", ["|im_end|"]), ("a <|im_end \n", ["<|im_end"]),
+    ("> <", [">", "<"]), ("im", []), ("bos", []), ("< a >", []), ("os> <b", ["os>", "<b"]), ("", []), (" ", []),
+])
+def test_where_parts_of_control_tokens_are_spelled(tokenizer: Tokenizer, text: str, parts: list[str]) -> None:
+    """At the ends, where a neighbour could complete them, blanks trimmed or not; words are no parts."""
+    assert [text[slice(*span)] for span in tokenizer.control_spans(text)] == parts
 
 
 def test_spaces_before_punctuation_are_cleaned_in_whole_texts(tokenizer: Tokenizer) -> None:

@@ -13,6 +13,7 @@ from ggpy import Completion, SamplingParams, Timings, cli
 from ggpy.engine.request import FinishReason
 from ggpy.errors import PromptTooLongError
 from ggpy.text.chat import CHATML
+from ggpy.text.vocab import VocabType
 from tests.tools.file_metadata import file_metadata
 
 IM_START, IM_END = 256, 257
@@ -27,6 +28,8 @@ class ByteTokenizer:
     eos_id = IM_END
     add_bos = False
     merged = 258
+    n_vocab = 259
+    vocab_type = VocabType.BPE
 
     def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False,
                literals: Sequence[tuple[int, int]] = ()) -> list[int]:
@@ -42,9 +45,9 @@ class ByteTokenizer:
             start += len(piece)
         return ids
 
-    def control_spans(self, text: str, only: Container[int] | None = None) -> list[tuple[int, int]]:
+    def control_spans(self, text: str, kept: Container[str] = ()) -> list[tuple[int, int]]:
         return [match.span() for match in re.finditer("|".join(map(re.escape, SPECIAL)), text)
-                if only is None or SPECIAL[match[0]] in only]
+                if match[0] not in kept]
 
     def token_bytes(self, token_id: int, special: bool = True) -> bytes:
         if token_id in SPECIAL.values():
