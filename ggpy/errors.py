@@ -66,3 +66,11 @@ class PullError(GgpyError):
 def printable(text: str) -> str:
     """`text` fit for a message: control characters and stray bytes, as a file may hold them, become U+FFFD."""
     return "".join(c if c.isprintable() else "\ufffd" for c in text)
+
+
+def shown(value: object) -> str:
+    """The beginning of `value` as Python writes it, fit for a message, whatever it is."""
+    try:
+        return f"{value!r:.80}"
+    except ValueError:      # an integer of more digits than Python writes
+        return f"a {type(value).__name__} too large to write"

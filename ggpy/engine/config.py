@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import operator
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 
-from ggpy.errors import ConfigError
+from ggpy.errors import ConfigError, RequestError, shown
 
 MAX_SEED = 2**32 - 1
 MAX_COUNT = 2**31 - 1       # what llama.cpp's counts hold, too
+DEFAULT_STEP_MS = 200.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +47,7 @@ LIMITS: dict[str, tuple[float, float]] = {      # lowest and highest value; infi
     "dry_multiplier": (0, math.inf), "dry_base": (0, math.inf), "dry_allowed_length": (0, MAX_COUNT),
     "dry_penalty_last_n": (0, MAX_COUNT), "mirostat": (0, 2), "mirostat_tau": (0, math.inf),
     "mirostat_eta": (0, math.inf), "adaptive_target": (-math.inf, 1), "adaptive_decay": (0, 0.99),
-    "seed": (0, MAX_SEED), "max_tokens": (1, math.inf),
+    "seed": (0, MAX_SEED), "max_tokens": (1, MAX_COUNT),
 }
 WHOLE = ("min_keep", "top_k", "repeat_last_n", "dry_allowed_length", "dry_penalty_last_n", "mirostat", "seed",
          "max_tokens")
@@ -99,10 +101,18 @@ class SamplingParams:
         object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
         for name, (low, high) in LIMITS.items():
             _check(name, getattr(self, name), low, high)
+        if not isinstance(self.ignore_eos, bool):
+            raise ConfigError(f"ignore_eos={shown(self.ignore_eos)}: expected True or False")
 
     def with_seed(self) -> SamplingParams:
         """The same parameters, with a random seed if they have none."""
         return self if self.seed is not None else replace(self, seed=secrets.randbits(32))
+
+    def check_vocabulary(self, n_vocab: int) -> None:
+        """Raises RequestError for a logit bias on a token that a model of `n_vocab` tokens does not have."""
+        for token, _ in self.logit_bias:
+            if token >= n_vocab:
+                raise RequestError(f"logit_bias: token {token} is not in the vocabulary; expected 0 to {n_vocab - 1}")
 
 
 def sampler_name(name: str) -> str:
@@ -126,25 +136,42 @@ def samplers_of_letters(letters: str) -> tuple[str, ...]:
 
 
 def _texts(name: str, value: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(value, str):
-        raise ConfigError(f"{name}={value!r}: expected a tuple of strings, such as ({value!r},)")
+    if isinstance(value, str) or not _is_listed(value):
+        raise ConfigError(f"{name}={shown(value)}: expected a tuple of strings, such as ('\\n', 'User:')")
     texts = tuple(value)
-    if not all(isinstance(text, str) and text for text in texts):
-        raise ConfigError(f"{name}={texts!r}: expected strings that are not empty")
+    if not all(isinstance(text, str) and text and _is_unicode(text) for text in texts):
+        raise ConfigError(f"{name}={shown(texts)}: expected strings that are not empty, of valid Unicode")
     return texts
 
 
+def _is_listed(value: object) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, Mapping)
+
+
+def _is_unicode(text: str) -> bool:
+    return not any("\ud800" <= c <= "\udfff" for c in text)
+
+
 def _biases(value: Mapping[int, float] | Iterable[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
-    given = tuple(value.items() if isinstance(value, Mapping) else value)
-    pairs = tuple((int(token), float(bias)) for token, bias in given)
-    for (token, bias), pair in zip(pairs, given, strict=True):
-        if token < 0 or not bias < math.inf or any(isinstance(x, bool) for x in pair):      # nan too
-            raise ConfigError(f"logit_bias of token {token} is {bias}: expected a token of 0 or more and a finite "
-                              "number or -inf")
-    return pairs
+    if not isinstance(value, Iterable):
+        raise ConfigError(f"logit_bias={shown(value)}: expected a mapping of tokens to numbers, or pairs of them")
+    return tuple(map(_bias, value.items() if isinstance(value, Mapping) else value))
 
 
-def _check(name: str, value: float | None, low: float, high: float) -> None:
+def _bias(pair: object) -> tuple[int, float]:
+    """`pair`, a token and what is added to its logit, as plain numbers. Raises ConfigError."""
+    try:
+        given_token, given_bias = pair      # type: ignore[misc]
+        token, bias = operator.index(given_token), _as_float(given_bias)
+    except (TypeError, ValueError):
+        raise ConfigError(f"logit_bias: {shown(pair)} is not a token, a whole number, and a number") from None
+    if isinstance(given_token, bool) or not 0 <= token <= MAX_COUNT or not bias < math.inf:      # nan too
+        raise ConfigError(f"logit_bias of token {shown(given_token)} is {shown(given_bias)}: expected a token from 0 "
+                          f"to {MAX_COUNT} and a finite number or -inf")
+    return token, bias
+
+
+def _check(name: str, value: object, low: float, high: float) -> None:
     if value is None and name in OPTIONAL:
         return
     kind = Integral if name in WHOLE else Real      # NumPy's numbers too
@@ -152,4 +179,14 @@ def _check(name: str, value: float | None, low: float, high: float) -> None:
             low <= value <= high and math.isfinite(value)):         # nan too
         what = "a whole number" if name in WHOLE else "a number"
         limits = f"from {low:g} to {high:.10g}" if math.isfinite(high) else f"of at least {low:g}"
-        raise ConfigError(f"{name}={value}: expected {what} {limits}")
+        raise ConfigError(f"{name}={shown(value)}: expected {what} {limits}")
+
+
+def _as_float(value: object) -> float:
+    """A number of any type, NumPy's too, as a float, infinite if it is too large for one; nan for anything else."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf

@@ -5,6 +5,7 @@ import inspect
 import math
 import re
 import warnings
+from dataclasses import fields, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ggpy.engine.config import SamplingParams, samplers_of_letters
+from ggpy.engine.config import SAMPLERS, SamplingParams, samplers_of_letters
 from ggpy.engine.sampling import Sampler, SamplingMemory
 from ggpy.engine.sampling.chain import make_chain, methods_of
 from ggpy.engine.sampling.dry import NO_BREAKERS, Breakers
@@ -191,10 +192,15 @@ def test_top_k_is_the_head_of_a_stable_sort(k: int, n: int, seed: int, levels: i
     ({"top_k": -1}, "top_k=-1"),
     ({"top_p": 1.5}, "top_p=1.5: expected a number from 0 to 1"),
     ({"seed": 2**32}, "seed=4294967296"),
-    ({"max_tokens": 0}, "max_tokens=0: expected a whole number of at least 1"),
+    ({"max_tokens": 0}, "max_tokens=0: expected a whole number from 1 to 2147483647"),
     ({"repeat_penalty": 0}, "repeat_penalty=0"),
     ({"stop": "abc"}, "expected a tuple of strings"),
     ({"stop": ("a", "")}, "expected strings that are not empty"),
+    ({"stop": 5}, "stop=5: expected a tuple of strings"),
+    ({"stop": ("\ud800",)}, "of valid Unicode"),
+    ({"ignore_eos": "no"}, "ignore_eos='no': expected True or False"),
+    ({"temperature": 10**400}, "temperature=1000.*: expected a number of at least 0"),
+    ({"max_tokens": 10**5000}, "max_tokens=a int too large to write: expected a whole number"),
 ])
 def test_parameters_that_cannot_work_are_refused(params: dict[str, Any], message: str) -> None:
     """The message names the parameter, its value and what is expected."""
@@ -221,12 +227,40 @@ def test_parameters_that_cannot_work_are_refused(params: dict[str, Any], message
     ({"samplers": "top_k"}, "samplers='top_k': expected a tuple of strings"),
     ({"samplers": ("top_k", "best")}, "'best' is unknown; expected some of penalties, dry, "),
     ({"logit_bias": {3: math.nan}}, "logit_bias of token 3 is nan"),
-    ({"logit_bias": [(-3, 1)]}, "logit_bias of token -3 is 1.0: expected a token of 0 or more"),
+    ({"logit_bias": [(-3, 1)]}, "logit_bias of token -3 is 1: expected a token from 0 to 2147483647"),
+    ({"logit_bias": [(1.7, 1)]}, r"logit_bias: \(1.7, 1\) is not a token, a whole number, and a number"),
+    ({"logit_bias": [("a", 1)]}, r"logit_bias: \('a', 1\) is not a token"),
+    ({"logit_bias": [(1, "a")]}, "logit_bias of token 1 is 'a': expected .* a finite number or -inf"),
+    ({"logit_bias": [(10**30, 1)]}, "logit_bias of token 1000000.*: expected a token from 0"),
+    ({"logit_bias": [(1, 10**400)]}, "logit_bias of token 1 is 1000000.*: expected"),
+    ({"logit_bias": [5]}, "logit_bias: 5 is not a token"),
+    ({"logit_bias": 5}, "logit_bias=5: expected a mapping of tokens to numbers, or pairs"),
 ])
 def test_sampler_parameters_that_cannot_work_are_refused(params: dict[str, Any], message: str) -> None:
     """As above, for what chooses and tunes the samplers."""
     with pytest.raises(ConfigError, match=message):
         SamplingParams(**params)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.sampled_from([10**400, -10**400, 2**31])
+    | st.text(max_size=5) | st.sampled_from([*SAMPLERS, "\ud800"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=3),
+    max_leaves=6)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(st.sampled_from([field.name for field in fields(SamplingParams)]), JSON)
+def test_any_value_gives_parameters_or_says_what_is_wrong(name: str, value: Any) -> None:
+    """Whatever JSON may hold, in whatever field; what is taken once is taken as it is."""
+    try:
+        params = SamplingParams(**{name: value})
+    except ConfigError as refused:
+        error = str(refused)
+    else:
+        assert replace(params) == params
+        return
+    assert error.startswith(name)
 
 
 def test_samplers_have_several_names() -> None:
