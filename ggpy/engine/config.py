@@ -139,17 +139,15 @@ def _texts(name: str, value: Iterable[str]) -> tuple[str, ...]:
     if isinstance(value, str) or not _is_listed(value):
         raise ConfigError(f"{name}={shown(value)}: expected a tuple of strings, such as ('\\n', 'User:')")
     texts = tuple(value)
-    if not all(isinstance(text, str) and text and _is_unicode(text) for text in texts):
-        raise ConfigError(f"{name}={shown(texts)}: expected strings that are not empty, of valid Unicode")
+    if not all(isinstance(text, str) and text for text in texts):
+        raise ConfigError(f"{name}={shown(texts)}: expected strings that are not empty")
+    if any("\ud800" <= c <= "\udfff" for text in texts for c in text):
+        raise ConfigError(f"{name}={shown(texts)}: expected strings of valid Unicode, found a lone surrogate")
     return texts
 
 
 def _is_listed(value: object) -> bool:
     return isinstance(value, Iterable) and not isinstance(value, Mapping)
-
-
-def _is_unicode(text: str) -> bool:
-    return not any("\ud800" <= c <= "\udfff" for c in text)
 
 
 def _biases(value: Mapping[int, float] | Iterable[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
@@ -174,10 +172,9 @@ def _bias(pair: object) -> tuple[int, float]:
 def _check(name: str, value: object, low: float, high: float) -> None:
     if value is None and name in OPTIONAL:
         return
-    kind = Integral if name in WHOLE else Real      # NumPy's numbers too
-    if value is None or isinstance(value, bool) or not isinstance(value, kind) or not (
-            low <= value <= high and math.isfinite(value)):         # nan too
-        what = "a whole number" if name in WHOLE else "a number"
+    is_whole, number = name in WHOLE, _as_float(value)
+    if (is_whole and not isinstance(value, Integral)) or not (low <= number <= high and math.isfinite(number)):
+        what = "a whole number" if is_whole else "a number"
         limits = f"from {low:g} to {high:.10g}" if math.isfinite(high) else f"of at least {low:g}"
         raise ConfigError(f"{name}={shown(value)}: expected {what} {limits}")
 

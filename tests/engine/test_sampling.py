@@ -197,7 +197,7 @@ def test_top_k_is_the_head_of_a_stable_sort(k: int, n: int, seed: int, levels: i
     ({"stop": "abc"}, "expected a tuple of strings"),
     ({"stop": ("a", "")}, "expected strings that are not empty"),
     ({"stop": 5}, "stop=5: expected a tuple of strings"),
-    ({"stop": ("\ud800",)}, "of valid Unicode"),
+    ({"stop": ("\ud800",)}, "expected strings of valid Unicode"),
     ({"ignore_eos": "no"}, "ignore_eos='no': expected True or False"),
     ({"temperature": 10**400}, "temperature=1000.*: expected a number of at least 0"),
     ({"max_tokens": 10**5000}, "max_tokens=a int too large to write: expected a whole number"),
