@@ -27,8 +27,8 @@ from ggpy.gguf import GGUFFile
 from ggpy.hub.resolve import resolve_model
 from ggpy.machine import available_memory_bytes, usable_cores
 from ggpy.models import HParams, Model, build_model, hparams_of
-from ggpy.text import ChatOptions, ChatTemplate, Tokenizer
-from ggpy.text.builtin_templates import BUILTIN_TEMPLATES
+from ggpy.text import ChatOptions, ChatTemplate, Tokenizer, template_sources
+from ggpy.text.builtin_templates import BUILTIN_TEMPLATES, template_source
 
 __all__ = ["LLM", "Completion", "CompletionStream", "Timings"]
 
@@ -82,9 +82,13 @@ class LLM:
         self.tokenizer = Tokenizer.from_metadata(gguf.metadata)
         if chat_template is not None:
             self.chat_template = compiled(chat_template, self.tokenizer)
+        hparams = hparams_of(gguf)
         if n_ctx is None:
-            n_ctx = default_n_ctx(hparams_of(gguf), cache_type_k, cache_type_v)
+            n_ctx = default_n_ctx(hparams, cache_type_k, cache_type_v)
             n_ctx = n_ctx if pool_tokens is None else min(n_ctx, pool_tokens)
+        elif n_ctx > hparams.n_ctx_train:
+            logger.warning("the context is %s tokens, but the model was trained for %s: what it says beyond these may "
+                           "make no sense", f"{n_ctx:,}", f"{hparams.n_ctx_train:,}")
         self.n_ctx = n_ctx
         max_batch_tokens = min(max_batch_tokens, pool_tokens or n_ctx)      # a step has no more
         config = EngineConfig(n_ctx=n_ctx, max_batch_tokens=max_batch_tokens, max_running=MAX_RUNNING)
@@ -97,8 +101,11 @@ class LLM:
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether the file has a chat template; without one, messages are written as ChatML."""
-        return "tokenizer.chat_template" in self.metadata
+        """Whether the file has a chat template; without one, messages are written as ChatML.
+
+        Raises TemplateError if what it has is not a string.
+        """
+        return "default" in template_sources(self.metadata)
 
     @functools.cached_property
     def chat_template(self) -> ChatTemplate:

@@ -18,8 +18,9 @@ from ggpy import LLM, Completion, SamplingParams, Timings
 from ggpy.backends.base import PAGE_TOKENS, StepSequence
 from ggpy.backends.reference import evaluate
 from ggpy.errors import ConfigError, GgpyError, PromptTooLongError, PullError, RequestError, TemplateError
+from ggpy.gguf import GGUFFile
 from ggpy.graph.ops import OutputKind
-from ggpy.models import Model
+from ggpy.models import Model, hparams_of
 from ggpy.text import ChatTemplate
 from tests.models.arch_data import ArchModel, load_arch
 
@@ -331,6 +332,17 @@ def test_the_context_is_the_models_cut_to_memory(load: Callable[..., LLM], monke
     assert llm.n_ctx == min(trained, 4096)
     monkeypatch.setattr(ggpy.llm, "available_memory_bytes", lambda: 1000)
     assert load().n_ctx == PAGE_TOKENS
+
+
+def test_a_context_beyond_the_trained_one_is_warned_of(
+    load: Callable[..., LLM], tiny: ArchModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With both sizes; it may be what the user wants."""
+    trained = hparams_of(GGUFFile(tiny.path)).n_ctx_train
+    load(n_ctx=trained)
+    assert "trained" not in caplog.text
+    assert load(n_ctx=trained + 1).n_ctx == trained + 1
+    assert f"the context is {trained + 1:,} tokens, but the model was trained for {trained:,}" in caplog.text
 
 
 @pytest.mark.parametrize(("options", "message"), [

@@ -72,17 +72,12 @@ class ChatTemplate:
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], tokenizer: Tokenizer) -> "ChatTemplate":
         """The templates of a GGUF file; a file without one gets ChatML, and a warning says so."""
-        sources = {}
-        for key, source in metadata.items():
-            if key == _KEY or key.startswith(_KEY + "."):
-                if not isinstance(source, str):
-                    raise TemplateError(f"{key}: expected a string, found {type(source).__name__} {source!r:.40}")
-                sources[key.removeprefix(_KEY).removeprefix(".")] = source
-        default = sources.pop("", None) or sources.pop("default", None)
+        variants = template_sources(metadata)
+        default = variants.pop("default", None)
         if default is None:
             logger.warning("%s is missing: conversations are written as ChatML, which this model may not know", _KEY)
             default = CHATML
-        return cls(default, variants=sources, **_special_tokens(tokenizer))
+        return cls(default, variants=variants, **_special_tokens(tokenizer))
 
     @classmethod
     def from_source(cls, source: str, tokenizer: Tokenizer, *, key: str = _KEY) -> "ChatTemplate":
@@ -166,6 +161,22 @@ class ChatTemplate:
             raise TemplateError(f"{where}: {error or type(error).__name__}") from error
         finally:
             current_budget.reset(budget)
+
+
+def template_sources(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """The templates of a GGUF file by name; "default" is the one for ordinary conversations, if it is not empty.
+
+    Raises TemplateError if one is not a string.
+    """
+    sources = {}
+    for key in metadata:
+        if key == _KEY or key.startswith(_KEY + "."):
+            source = metadata[key]
+            if not isinstance(source, str):
+                raise TemplateError(f"{key}: expected a string, found {type(source).__name__} {source!r:.40}")
+            sources[key.removeprefix(_KEY).removeprefix(".")] = source
+    default = sources.pop("", None) or sources.pop("default", None)
+    return {**sources, "default": default} if default else sources
 
 
 def _special_tokens(tokenizer: Tokenizer) -> dict[str, str]:

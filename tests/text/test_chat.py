@@ -3,12 +3,13 @@
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ggpy.errors import TemplateError
 from ggpy.gguf import GGUFFile
-from ggpy.text import ChatTemplate, Tokenizer
+from ggpy.text import ChatTemplate, Tokenizer, template_sources
 from tests.text.token_data import byte_bpe
 
 USER = {"role": "user", "content": "Hi"}
@@ -77,6 +78,18 @@ def test_missing_template_gets_chatml(caplog: pytest.LogCaptureFixture) -> None:
     assert template.render([SYSTEM, {"role": "assistant", "content": None}], add_generation_prompt=False) == (
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>assistant\n<|im_end|>\n"
     )
+
+
+@pytest.mark.parametrize(("metadata", "sources"), [
+    ({}, {}), ({"tokenizer.chat_template": ""}, {}), ({"tokenizer.chat_template.rag": "r"}, {"rag": "r"}),
+    ({"tokenizer.chat_template": "d"}, {"default": "d"}), ({"tokenizer.chat_template.default": "d"}, {"default": "d"}),
+    ({"tokenizer.chat_template": "", "tokenizer.chat_template.default": "d"}, {"default": "d"}),
+    ({"tokenizer.chat_template": "d", "tokenizer.chat_template.default": "e", "tokenizer.chat_templates": ["default"]},
+     {"default": "d"}),
+])
+def test_where_a_file_has_its_templates(metadata: dict[str, Any], sources: dict[str, str]) -> None:
+    """The ordinary one may have a name too."""
+    assert template_sources(metadata) == sources
 
 
 def test_template_that_is_no_text() -> None:
