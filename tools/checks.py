@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from ggpy import config, machine
 
-PACKAGES = ("numpy", "numba", "llvmlite", "tokenizers", "gguf", "jinja2", "huggingface_hub")
+FOR_PULLS = ("huggingface_hub", "pip")      # without these, models that are here still run
 IMPORTED = ("numpy", "llvmlite", "numba", "tokenizers")        # what fails to load where wheels do not fit the machine
 LEAST_FREE_BYTES = 2_000_000_000
 BANDWIDTH_S = 1.0
@@ -38,7 +39,7 @@ class Problem:
 
 @dataclass(slots=True)
 class Section:
-    """What was found; a fact whose name ends in "bytes" is a size."""
+    """What was found; a fact whose name ends in "bytes" is a size, that of what stands before that word."""
 
     facts: dict[str, Fact] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
@@ -52,16 +53,26 @@ def versions() -> Section:
     section.facts["ggpy"] = _version("ggpy")
     section.facts["python"] = f"{platform.python_version()}, {sys.executable}"
     section.facts["system"] = platform.platform()
-    for package in PACKAGES:
+    for package in required_packages():
         section.facts[package] = version = _version(package)
         if version is None:
             section.problem(f"{package} is not installed", f"run `{sys.executable} -m pip install {package}`, or "
-                            "reinstall ggpy", is_fatal=package != "huggingface_hub")
+                            "reinstall ggpy", is_fatal=package not in FOR_PULLS)
     for package in IMPORTED:
-        if section.facts[package] is not None and (error := _import_error(package)) is not None:
+        if section.facts.get(package) is not None and (error := _import_error(package)) is not None:
             section.problem(f"{package} is installed but cannot be imported: {error}",
                             f"run `{sys.executable} -m pip install --force-reinstall {package}`", is_fatal=True)
     return section
+
+
+def required_packages() -> list[str]:
+    """What ggpy's own metadata says that it needs to run, extras left out; empty if ggpy is not installed."""
+    try:
+        requirements = metadata.requires("ggpy") or []
+    except metadata.PackageNotFoundError:
+        return []
+    needed = [line for line in requirements if not re.search(r"\bextra\s*==", line)]
+    return [name[0] for line in needed if (name := re.match(r"[\w.-]+", line)) is not None]
 
 
 def _version(package: str) -> str | None:
@@ -91,9 +102,11 @@ def processor() -> Section:
     section.facts["features"] = [feature for feature in known if feature in features]
     section.facts["level"] = chosen.name
     section.facts["levels that it can execute"] = [level.name for level in available_levels()]
-    for level in LEVELS:
-        if level.machine == host_machine() and (missing := [f for f in level.features if f not in features]):
-            section.facts[f"{level.name} would need"] = missing
+    lacks = {level.name: [feature for feature in level.features if feature not in features]
+             for level in LEVELS if level.machine == host_machine()}
+    section.facts["levels that it cannot execute"] = [
+        name if missing == [name] else f"{name} (without {', '.join(missing)})"
+        for name, missing in lacks.items() if missing]
     if chosen != available_levels()[0]:
         section.problem(f"GGPY_CPU chooses the level {chosen.name}; this processor can execute "
                         f"{available_levels()[0].name}", "unset GGPY_CPU to be faster")

@@ -68,8 +68,8 @@ def _print(sections: dict[str, Section]) -> None:
     found = table()
     found.add_column("", overflow="fold")
     for name, section in sections.items():
-        for i, (fact, value) in enumerate(section.facts.items()):
-            found.add_row("" if i else name, _label(fact), printable(_shown(fact, value)))
+        for i, (fact, text) in enumerate(_rows(section)):
+            found.add_row("" if i else name, fact, printable(text))
     problems = table("PROBLEM", "WHAT TO DO")
     for section in sections.values():
         for problem in section.problems:
@@ -79,9 +79,16 @@ def _print(sections: dict[str, Section]) -> None:
     print_tables(found, problems if problems.row_count else verdict)
 
 
-def _label(fact: str) -> str:
-    """A size's unit stands at its value."""
-    return "size" if fact == "bytes" else fact.removesuffix(" bytes")
+def _rows(section: Section) -> Iterator[tuple[str, str]]:
+    """Names and values; the number of some things and their size are one row."""
+    facts = section.facts
+    for fact, value in facts.items():
+        counted = fact.removesuffix(" bytes")
+        if fact != counted and counted in facts:
+            continue
+        size = facts.get(f"{fact} bytes")
+        shown = _shown(fact, value) + (f", {_shown('bytes', size)}" if size is not None else "")
+        yield "size" if fact == "bytes" else counted, shown
 
 
 def _shown(fact: str, value: object) -> str:
@@ -90,7 +97,7 @@ def _shown(fact: str, value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int) and fact.endswith("bytes"):
-        return f"{value / 1e6:,.1f} MB"
+        return f"{value / 1e9:,.1f} GB" if value >= 1e9 else f"{value / 1e6:,.1f} MB"
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
     return f"{value:,}" if isinstance(value, int | float) else str(value)

@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import shutil
 import sys
 import time
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -56,7 +58,31 @@ def test_a_person_gets_a_table(capsys: pytest.CaptureFixture[str], home: Path) -
     assert cli.main(["doctor"]) == 0
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert any(line.startswith("kernels ") and line.endswith(f" {home / 'kernels'}") for line in lines)
-    assert any(line.split() == ["compiled", "0.0", "MB"] for line in lines)
+    assert any(line.split() == ["compiled", "0,", "0.0", "MB"] for line in lines)
+    assert any(line.split() == ["stale", "0,", "0.0", "MB"] for line in lines)
+
+
+def test_large_sizes_are_in_gb(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A machine's memory is not told in thousands of MB."""
+    monkeypatch.setattr(machine, "total_memory_bytes", lambda: 25_276_500_000)
+    monkeypatch.setattr(machine, "available_memory_bytes", lambda: 1_000_000_000)
+    assert cli.main(["doctor"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["memory", "total", "25.3", "GB"] in lines
+    assert ["available", "1.0", "GB"] in lines
+
+
+def test_what_ggpy_needs_is_what_its_metadata_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All dependencies of pyproject.toml and none of an extra, which an ordinary installation lacks."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = [f'{line}; sys_platform == "darwin" and extra == "{name}"'
+              for name, lines in project["optional-dependencies"].items() for line in lines]
+    asked: list[str] = []
+    monkeypatch.setattr(checks.metadata, "requires", lambda name: [*project["dependencies"], *extras])
+    monkeypatch.setattr(checks, "_version", lambda name: asked.append(name) or "1.0")
+    section = checks.versions()
+    assert asked == ["ggpy", *(re.split("[<>=]", line)[0] for line in project["dependencies"])]
+    assert section.problems == []
 
 
 def test_a_section_that_fails_does_not_stop_the_others(
@@ -156,9 +182,8 @@ def test_what_a_better_level_needs_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(level, "host_features", lambda: frozenset((*level.X86_64_V3, "avx512f")))
     section = checks.processor()
     assert section.facts["level"] == "avx2"
-    assert section.facts["avxvnni would need"] == ["avxvnni"]
-    assert section.facts["avx512vnni would need"] == ["avx512bw", "avx512dq", "avx512vl", "avx512cd", "avx512vnni",
-                                                      "avx512vbmi"]
+    assert section.facts["levels that it cannot execute"] == [
+        "avx512vnni (without avx512bw, avx512dq, avx512vl, avx512cd, avx512vnni, avx512vbmi)", "avxvnni"]
 
 
 def test_stale_kernels_are_counted_and_cleaned(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
