@@ -114,10 +114,17 @@ def _fetch(model: HubModel, files: Sequence[RepoSibling], commit: str, progress:
             # the blob is there by now: this only gives it its name
             paths.append(Path(hf_hub_download(model.repo, file.rfilename)))
     for file, path in zip(files, paths, strict=True):
-        if path.is_symlink() and path.resolve().name != _size_and_sha256(model, file)[1]:
+        if not _holds(path, *_size_and_sha256(model, file)):
             raise PullError(f"{model}: {file.rfilename} was replaced on the hub meanwhile; run `ggpy pull "
                             f"{model}` again")
     return paths[0]
+
+
+def _holds(path: Path, size: int, sha256: str) -> bool:
+    """Whether the cache's `path` is the file that was verified: a link names its sha256, a copy has to be read."""
+    if path.is_symlink():
+        return path.resolve().name == sha256
+    return path.stat().st_size == size and file_sha256(path) == sha256
 
 
 def _report(progress: Progress, before: int, done_bytes: int) -> None:

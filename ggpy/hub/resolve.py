@@ -21,21 +21,26 @@ from ggpy.hub.progress import ProgressLines, StartProgress
 
 logger = logging.getLogger("ggpy")
 
+_GGUF_MAGIC = b"GGUF"       # what every GGUF file begins with
+
 
 def resolve_model(spec: str, *, offline: bool = False, progress: StartProgress = ProgressLines) -> Path:
     """The GGUF file that `spec` means: a path to an existing file, a catalogue name or `hf:user/repo[:QUANT]`.
 
+    A catalogue name means the model also where the current folder has a file that is called so and is no GGUF file.
     What a name means is pulled now if it is absent, unless `offline`; `progress` shows how far it is. Raises PullError
     when the spec is none of these, or when the model cannot be pulled.
     """
     if not spec.strip():
         raise PullError("the name of the model is empty; `ggpy list` shows the models that have a name")
     path = Path(os.path.expanduser(spec))       # Path.expanduser would raise for the home of an unknown user
+    entry = find(spec)
     if path.is_file():
-        return path
+        if entry is None or _is_gguf(path):
+            return path
+        logger.warning("%s is taken as the name of a model; the file here that is called so is no GGUF file", spec)
     if names.is_hub_name(spec):
         return huggingface.resolve(names.parse(spec), offline=offline, progress=progress)
-    entry = find(spec)
     if entry is not None and offline:
         return present_or_raise(entry).path
     if entry is not None:
@@ -45,6 +50,14 @@ def resolve_model(spec: str, *, offline: bool = False, progress: StartProgress =
     if path.suffix.lower() == ".gguf" or len(path.parts) > 1:
         raise PullError(f"{spec}: there is no such file; {_near_file(path) or _what_else(spec)}")
     raise PullError(unknown_name(spec))
+
+
+def _is_gguf(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_GGUF_MAGIC)) == _GGUF_MAGIC
+    except OSError:
+        return False
 
 
 def _near_file(path: Path) -> str | None:

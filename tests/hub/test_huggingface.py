@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from huggingface_hub import constants
@@ -68,6 +69,24 @@ def test_a_model_lies_in_the_hubs_own_cache(hub: FakeHub, cache: Path) -> None:
     assert path.is_relative_to(cache / "models--user--model" / "snapshots")
     assert named_files(cache) == {"model-Q4_K_M.gguf"}
     assert not list(cache.rglob("*.incomplete"))
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_a_file_that_is_replaced_meanwhile_is_refused(
+    hub: FakeHub, monkeypatch: pytest.MonkeyPatch, has_links: bool
+) -> None:
+    """Also where names are no links, as on Windows: what was verified is not what got the name."""
+    monkeypatch.setattr("huggingface_hub.file_download.are_symlinks_supported", lambda folder=None: has_links)
+    assert pull(HubModel("user/model", "Q8_0")).is_symlink() == has_links
+    fetch = huggingface._fetch_blob
+
+    def fetch_and_replace(*arguments: Any) -> None:
+        fetch(*arguments)
+        hub.files["model-Q4_K_M.gguf"] = Q4[::-1]
+
+    monkeypatch.setattr(huggingface, "_fetch_blob", fetch_and_replace)
+    with pytest.raises(PullError, match=r"model-Q4_K_M\.gguf was replaced on the hub meanwhile"):
+        pull(MODEL)
 
 
 @pytest.mark.parametrize(("names", "quant", "expected"), [

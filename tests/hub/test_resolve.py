@@ -271,6 +271,22 @@ def test_resolve_model_takes_a_path_or_a_name(
     assert resolve.resolve_model("tiny:1b") == entry.path
 
 
+def test_a_file_that_is_called_like_a_model(
+    index: Path, entry: CatalogueEntry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+    caplog: pytest.LogCaptureFixture
+) -> None:
+    """Is meant if it is a GGUF file or by its path; else the model is, and a warning says so."""
+    monkeypatch.setattr(catalogue, "CATALOGUE", (entry,))
+    monkeypatch.chdir(tmp_path)
+    file = Path("tiny")
+    file.write_bytes(b"notes about models")
+    assert resolve.resolve_model("tiny") == entry.path
+    assert "tiny is taken as the name of a model; the file here that is called so is no GGUF file" in caplog.text
+    assert resolve.resolve_model(f".{os.sep}tiny") == file
+    file.write_bytes(b"GGUF and more")
+    assert resolve.resolve_model("tiny") == file
+
+
 @pytest.mark.parametrize(("spec", "message"), [
     ("smolm2", r"no model is called 'smolm2'\. Did you mean smollm2\? The"),        # the alias alone, not the name too
     ("smollm2:153m", r"Did you mean smollm2:135m\? The"),
