@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
+from typing import Any
 
 from ggpy.errors import ConfigError, RequestError, shown
 
@@ -156,10 +157,10 @@ def _biases(value: Mapping[int, float] | Iterable[tuple[int, float]]) -> tuple[t
     return tuple(map(_bias, value.items() if isinstance(value, Mapping) else value))
 
 
-def _bias(pair: object) -> tuple[int, float]:
+def _bias(pair: Any) -> tuple[int, float]:
     """`pair`, a token and what is added to its logit, as plain numbers. Raises ConfigError."""
     try:
-        given_token, given_bias = pair      # type: ignore[misc]
+        given_token, given_bias = pair
         token, bias = operator.index(given_token), _as_float(given_bias)
     except (TypeError, ValueError):
         raise ConfigError(f"logit_bias: {shown(pair)} is not a token, a whole number, and a number") from None
@@ -179,7 +180,7 @@ def _check(name: str, value: object, low: float, high: float) -> None:
         raise ConfigError(f"{name}={shown(value)}: expected {what} {limits}")
 
 
-def _as_float(value: object) -> float:
+def _as_float(value: Any) -> float:
     """A number of any type, NumPy's too, as a float, infinite if it is too large for one; nan for anything else."""
     if not isinstance(value, Real) or isinstance(value, bool):
         return math.nan
