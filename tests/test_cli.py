@@ -69,7 +69,7 @@ def test_a_command_that_is_missing_does_not_break_the_others(
     (["smollm2"], "ggpy: there is no command 'smollm2' (did you mean `ggpy run smollm2`?); see ggpy --help"),
     (["zzz"], "ggpy: there is no command 'zzz'; see ggpy --help"),
     (["-m", "x.gguf"], "ggpy: there is no flag -m; see ggpy --help"),
-    (["list", "--path"], "ggpy list: there is no flag --path (near are --paths); see ggpy list --help"),
+    (["list", "--path"], "ggpy list: there is no flag --path (did you mean --paths?); see ggpy list --help"),
     (["list", "all"], "ggpy list: all is one word too many; see ggpy list --help"),
     (["rm"], "ggpy rm: the following arguments are required: NAME; see ggpy rm --help"),
     (["pull"], "ggpy pull: there is no NAME; `ggpy list` shows the models that have one; see ggpy pull --help"),

@@ -118,8 +118,23 @@ class Parser(argparse.ArgumentParser):
         joined = JOINED.fullmatch(spelling)
         if joined is not None and joined[1] in self._option_string_actions:
             return f"{spelling}: a flag and its value are two words, {joined[1]} {joined[2]}"
-        near = difflib.get_close_matches(spelling, self._option_string_actions, n=3, cutoff=0.7)
-        return f"there is no flag {spelling}" + (f" (near are {', '.join(near)})" if near else "")
+        return f"there is no flag {spelling}" + did_you_mean(self._near_flags(spelling))
+
+    def _near_flags(self, spelling: str) -> list[str]:
+        """The flags that the help shows and that go on as `spelling` does, or else are close to it; three at most.
+
+        Flags that are called otherwise than in the library go by their name there, too: --max-tokens is near to -n.
+        """
+        known: dict[str, str] = {}
+        for option, action in self._option_string_actions.items():
+            if action.help != argparse.SUPPRESS:
+                known.setdefault(action.dest.replace("_", "-"), max(action.option_strings, key=len))
+                known[option.lstrip("-")] = option
+        wanted = spelling.lstrip("-").lower()
+        near = [name for name in known if name.startswith(f"{wanted}-")] or difflib.get_close_matches(
+            wanted, known, n=3, cutoff=0.7)
+        actions = {id(self._option_string_actions[known[name]]): known[name] for name in reversed(near)}
+        return list(reversed(actions.values()))[:3]
 
     def _refuse_exclusive(self, namespace: argparse.Namespace) -> None:
         for group in self._mutually_exclusive_groups:
@@ -142,6 +157,11 @@ class Parser(argparse.ArgumentParser):
                 continue
             if value is not None:
                 setattr(namespace, action.dest, value)
+
+
+def did_you_mean(near: Sequence[str]) -> str:
+    """The end of a message about something unknown; empty where nothing is near."""
+    return f" (did you mean {' or '.join(near)}?)" if near else ""
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):

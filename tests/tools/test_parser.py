@@ -1,5 +1,6 @@
 """How a command line is read."""
 
+import argparse
 from typing import Any
 
 import pytest
@@ -18,6 +19,9 @@ def parser() -> Parser:
     parser.add_argument("--color", nargs="?", const="on", choices=("on", "off"))
     parser.add_argument("-st", "--single-turn", action="store_true")
     parser.add_argument("-r", action="append")
+    parser.add_argument("-sys", "--system-prompt")
+    parser.add_argument("-n", "--predict", dest="max_tokens")
+    parser.add_argument("--lora", help=argparse.SUPPRESS)
     return parser
 
 
@@ -52,10 +56,16 @@ def test_the_flags_that_were_given_are_known_as_they_were_spelled(parser: Parser
 
 
 @pytest.mark.parametrize(("argv", "message"), [
-    (["-mt", "1"], "there is no flag -mt (near are -t, -m)"),
+    (["-mt", "1"], "there is no flag -mt"),
     (["-t4"], "-t4: a flag and its value are two words, -t 4"),
     (["-x4"], "there is no flag -x4"),
-    (["--thread", "1"], "there is no flag --thread (near are --threads)"),
+    (["--thread", "1"], "there is no flag --thread (did you mean --threads?)"),
+    (["-threads", "1"], "there is no flag -threads (did you mean --threads?)"),
+    (["--system", "x"], "there is no flag --system (did you mean --system-prompt?)"),
+    (["--single"], "there is no flag --single (did you mean --single-turn?)"),
+    (["--max-tokens", "1"], "there is no flag --max-tokens (did you mean --predict?)"),
+    (["--format", "x"], "there is no flag --format"),
+    (["--lorra", "x"], "there is no flag --lorra"),
     (["-t"], "-t needs a value: THREADS"),
     (["-t", "x"], "-t x: expected a whole number"),
     (["--threads="], "--threads '': expected a whole number"),
