@@ -176,16 +176,17 @@ def cell(record: Record, column: str) -> str:
     special: dict[str, Cell] = {
         "model": lambda r: r["model_type"], "size": lambda r: size(r["model_size"]),
         "params": lambda r: parameters(r["model_n_params"]), "backend": lambda r: r["backends"],
-        "threads": lambda r: str(r["n_threads"]), "test": test_name,
+        "threads": lambda r: str(r["n_threads"]),
+        "test": lambda r: test_name(r["n_prompt"], r["n_gen"], r["n_depth"]),
         "t/s": lambda r: f"{r['avg_ts']:.2f} ± {r['stddev_ts']:.2f}",
         "roofline": lambda r: "" if r["roofline"] is None else f"{r['roofline']:.1f}%"}
     return special[column](record) if column in special else str(record[column])
 
 
-def test_name(record: Record) -> str:
-    """pp512+tg128 @ d4096."""
-    parts = [f"{kind}{record[key]}" for kind, key in (("pp", "n_prompt"), ("tg", "n_gen")) if record[key]]
-    return "+".join(parts) + (f" @ d{record['n_depth']}" if record["n_depth"] else "")
+def test_name(n_prompt: int, n_gen: int, n_depth: int) -> str:
+    """pp512, tg128 or pp512+tg128, and how deep: pp512 @ d4096."""
+    parts = [f"{kind}{n}" for kind, n in (("pp", n_prompt), ("tg", n_gen)) if n]
+    return "+".join(parts) + (f" @ d{n_depth}" if n_depth else "")
 
 
 def size(size_bytes: int) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ggpy.gguf import GGUFFile
 from ggpy.tools.bench_model import ModelSettings
+from ggpy.tools.bench_output import test_name
 
 # general.file_type: the mix of types that the quantiser was asked for
 FILE_TYPES = {0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S",
@@ -28,9 +29,8 @@ class Test:
 
     @property
     def name(self) -> str:
-        """pp512, tg128 or pp512+tg128, and how deep: pp512 @ d4096."""
-        parts = [f"pp{self.n_prompt}"] * bool(self.n_prompt) + [f"tg{self.n_gen}"] * bool(self.n_gen)
-        return "+".join(parts) + (f" @ d{self.n_depth}" if self.n_depth else "")
+        """As the table has it."""
+        return test_name(self.n_prompt, self.n_gen, self.n_depth)
 
     @property
     def n_ctx(self) -> int:
