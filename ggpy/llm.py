@@ -17,7 +17,7 @@ from ggpy.arguments import check_choice, check_text, text_list, token_ids, whole
 from ggpy.backends.base import PAGE_TOKENS, Backend, Compute, KVType, Repack, kv_bytes
 from ggpy.engine.client import CompletionStream, EngineClient
 from ggpy.engine.completion import Completion, Timings
-from ggpy.engine.config import EngineConfig, SamplingParams
+from ggpy.engine.config import DEFAULT_STEP_MS, EngineConfig, SamplingParams
 from ggpy.engine.core import EngineCore
 from ggpy.engine.kv import pages_for
 from ggpy.engine.request import Request
@@ -56,7 +56,9 @@ class LLM:
 
     `compute` "f32" is exact and slow; `cache_type_k` and `cache_type_v`, the types in which keys and values are kept,
     may be "f32" as well, or "q8_0", which takes half of what "f16" does. `repack` "off" reads weights where the file
-    has them, "auto" does so where memory is short. `progress` is told of every kernel that had to be compiled.
+    has them, "auto" does so where memory is short. Prompts are read in steps of about `step_ms` milliseconds, between
+    which other requests go on, if that makes reading no slower; 0: in the largest ones. `progress` is told of every
+    kernel that had to be compiled.
 
     Several threads may use one LLM; requests that are live at the same time share the model's steps. Raises ConfigError
     for settings, GGUFError, UnsupportedModelError and TokenizerError for files, TemplateError for `chat_template`,
@@ -67,7 +69,8 @@ class LLM:
     def __init__(self, model: str | os.PathLike[str], *, n_ctx: int | None = None, pool_tokens: int | None = None,
                  n_threads: int | None = None, compute: Compute = "int8", cache_type_k: KVType = "f16",
                  cache_type_v: KVType = "f16", repack: Repack = "auto", max_batch_tokens: int = 512,
-                 chat_template: str | ChatTemplate | None = None, progress: Progress | None = None) -> None:
+                 step_ms: float = DEFAULT_STEP_MS, chat_template: str | ChatTemplate | None = None,
+                 progress: Progress | None = None) -> None:
         check_choice("compute", compute, get_args(Compute))
         check_choice("cache_type_k", cache_type_k, get_args(KVType))
         check_choice("cache_type_v", cache_type_v, get_args(KVType))
@@ -91,7 +94,8 @@ class LLM:
                            "make no sense", f"{n_ctx:,}", f"{hparams.n_ctx_train:,}")
         self.n_ctx = n_ctx
         max_batch_tokens = min(max_batch_tokens, pool_tokens or n_ctx)      # a step has no more
-        config = EngineConfig(n_ctx=n_ctx, max_batch_tokens=max_batch_tokens, max_running=MAX_RUNNING)
+        config = EngineConfig(
+            n_ctx=n_ctx, max_batch_tokens=max_batch_tokens, max_running=MAX_RUNNING, step_ms=step_ms)
         backend = open_backend(
             gguf, build_model(gguf, n_ctx), n_threads=n_threads, n_pages=pages_for(pool_tokens or n_ctx),
             max_tokens=max_batch_tokens, max_outputs=min(max_batch_tokens, MAX_RUNNING), compute=compute,
@@ -212,8 +216,8 @@ def compiled(template: str | ChatTemplate, tokenizer: Tokenizer) -> ChatTemplate
     """`template`, or what its source or built-in name means. Raises TemplateError if it does not compile."""
     if isinstance(template, ChatTemplate):
         return template
-    source = BUILTIN_TEMPLATES.get(template, template) if isinstance(template, str) else None
-    if source is None or "{" not in source:
+    source = template_source(template) if isinstance(template, str) else None
+    if source is None:
         raise ConfigError(f"chat_template={template!r:.80}: expected Jinja source, a ChatTemplate or one of "
                           f"{', '.join(BUILTIN_TEMPLATES)}")
     return ChatTemplate.from_source(source, tokenizer, key="chat_template")

@@ -6,9 +6,8 @@ import argparse
 import re
 from typing import TYPE_CHECKING, get_args
 
-from ggpy.backends.base import Compute, KVType, Repack
+from ggpy.backends.base import KVType, Repack
 from ggpy.machine import usable_cores
-from ggpy.tools.flags import whole_number
 
 if TYPE_CHECKING:
     from ggpy.tools.bench_model import ModelSettings
@@ -71,24 +70,6 @@ def repacks(text: str) -> list[str]:
         if value not in get_args(Repack):
             raise argparse.ArgumentTypeError("expected some of auto, on, off, 0, 1")
     return values
-
-
-def add_load_flags(parser: argparse.ArgumentParser) -> None:
-    """How one model is loaded."""
-    group = parser.add_argument_group("model")
-    group.add_argument("-t", "--threads", type=whole_number(1, or_negative=True), default=-1, metavar="N",
-                       help="threads; -1: one for each physical core that may be used (default: -1)")
-    group.add_argument("-b", "--batch-size", type=whole_number(1), default=2048, metavar="N",
-                       help="tokens of one step; the smaller of this and -ub counts (default: 2048)")
-    group.add_argument("-ub", "--ubatch-size", type=whole_number(1), default=512, metavar="N",
-                       help="see -b (default: 512)")
-    for letter, what in (("k", "keys"), ("v", "values")):
-        group.add_argument(f"-ct{letter}", f"--cache-type-{letter}", choices=get_args(KVType), default="f16",
-                           help=f"type of {what} in memory (default: f16)")
-    group.add_argument("--repack", choices=get_args(Repack), default="auto",
-                       help="off: read weights where the file has them (default: auto)")
-    group.add_argument("--compute", choices=get_args(Compute), default="int8",
-                       help="arithmetic of the products (default: int8)")
 
 
 def load_settings(args: argparse.Namespace, spec: str) -> ModelSettings:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ggpy.errors import GgpyError
+from ggpy.errors import GgpyError, PromptTooLongError
 from ggpy.text import ChatPrompt, ChatTemplate, StreamDecoder
 from ggpy.tools.chat_answer import Answer
+from ggpy.tools.prompt_size import least_tokens
 
 if TYPE_CHECKING:
     from ggpy.engine.config import SamplingParams
-    from ggpy.llm import LLM, Completion
+    from ggpy.llm import LLM, Completion, CompletionStream
 
 Message = dict[str, str]
 
@@ -23,6 +24,16 @@ class Read:
 
     prompt: ChatPrompt
     tokens: list[int]
+
+
+@dataclass(slots=True)
+class Turn:
+    """A question on its way: the answer's thread, which encodes it, may outlive the wish for an answer."""
+
+    question: str = ""
+    is_stopped: bool = False
+    read: Read | None = None        # once it is encoded
+    n_prompt: int = 0               # its tokens; as many at least where it is too long to be encoded
 
 
 class Conversation:
@@ -44,44 +55,58 @@ class Conversation:
         self.last: Completion | None = None     # with a token at least
         self.n_used = 0                         # tokens of the context that the conversation takes
         self._reads: list[Read] = []            # each turn's, the oldest first
-        self._question = ""
-        self._prompt = Read(ChatPrompt(""), [])
+        self._turn = Turn()
         self._answer: Answer | None = None
-        self._stopped = False
 
-    def ask(self, question: str) -> Answer:
-        """Start the answer; `end` must follow. Raises TemplateError; the conversation is then what it was.
+    def ask(self, question: str, on_prompt: Callable[[Sequence[int]], None] | None = None) -> Answer:
+        """Start the answer; `end` must follow. `on_prompt` gets what the model reads, in the answer's thread.
 
-        Reading the answer raises PromptTooLongError if there is no room for one.
+        Reading the answer raises TemplateError, and PromptTooLongError if there is no room for one; the conversation is
+        then what it was.
         """
-        self._stopped = False
-        self._question = question
-        prompt = self._prompt = self.encode([*self.messages, {"role": "user", "content": question}])
-        self._answer = Answer(lambda: self.llm.stream(prompt.tokens, self.params), len(prompt.tokens))
-        if self._stopped:
+        turn = self._turn = Turn(question)
+        messages, params = [*self.messages, {"role": "user", "content": question}], self.params
+        # to encode a long text takes long, and Ctrl-C is heard only where nothing is computed
+        self._answer = Answer(lambda: self._start(turn, messages, params, on_prompt), 0)
+        if turn.is_stopped:
             self._answer.stop()
         return self._answer
 
+    def _start(self, turn: Turn, messages: Sequence[Message], params: SamplingParams,
+               on_prompt: Callable[[Sequence[int]], None] | None) -> CompletionStream:
+        turn.n_prompt = least_tokens(turn.question, self.llm.tokenizer)
+        if turn.n_prompt >= self.llm.n_ctx:
+            raise PromptTooLongError(f"the prompt has {turn.n_prompt:,} tokens at least, but the context holds "
+                                     f"{self.llm.n_ctx:,}")
+        read = self.encode(messages)
+        turn.read, turn.n_prompt = read, len(read.tokens)
+        if turn.is_stopped:             # nobody waits for this thread, and the model may be gone
+            raise GgpyError("the answer was stopped")
+        if on_prompt is not None:
+            on_prompt(read.tokens)
+        return self.llm.stream(read.tokens, params)
+
     def stop(self) -> None:
         """End the answer that is under way, or that `ask` is about to start; a signal handler may call this."""
-        self._stopped = True
+        self._turn.is_stopped = True
         if self._answer is not None:
             self._answer.stop()
 
     @property
     def was_stopped(self) -> bool:
         """Whether `stop` ended the last answer."""
-        return self._stopped
+        return self._turn.is_stopped
 
     def join(self) -> None:
         """Wait until the model has ended the step it was in when the last answer was stopped."""
-        if self._answer is not None:
+        self._turn.is_stopped = True
+        if self._answer is not None and self._turn.read is not None:    # else its thread will not come to the model
             self._answer.join()
 
     @property
-    def prompt_tokens(self) -> list[int]:
-        """What the model was last asked to continue."""
-        return self._prompt.tokens
+    def n_prompt(self) -> int:
+        """How many tokens the model was last asked to continue; as many at least if they are far too many."""
+        return self._turn.n_prompt
 
     def end(self) -> Completion:
         """Stop the answer if it has not ended, and remember what was said; a question without any answer is dropped."""
@@ -91,7 +116,7 @@ class Conversation:
         if completion.tokens:
             self.last = completion
         if completion.text or completion.finish_reason in ("stop", "length"):
-            self.messages += [{"role": "user", "content": self._question},
+            self.messages += [{"role": "user", "content": self._turn.question},
                               {"role": "assistant", "content": completion.text}]
             self.n_used = completion.n_prompt + len(completion.tokens)
             self._remember(completion)
@@ -102,33 +127,31 @@ class Conversation:
         if not self.messages:
             raise GgpyError("nothing has been said yet")
         question = self.messages[-2]["content"]
-        del self.messages[-2:]
-        self._forget()
+        self.replace(self.messages[:-2], self.system)
         return question
 
     def clear(self) -> None:
         """Forget what was said; instructions and settings stay."""
-        self.messages.clear()
-        self._forget()
+        self.replace([], self.system)
 
     def replace(self, messages: Sequence[Message], system: str) -> None:
-        """Go on from other messages."""
+        """Go on from other messages. Raises TemplateError; the conversation is then what it was."""
+        n_used = len(self.encode(messages, system).tokens) if messages else 0
         self.messages[:] = messages
-        self.system = system
-        self._forget()
+        self.system, self.n_used = system, n_used
+        self.last = None                # it is not what the conversation ends with any more
 
-    def encode(self, messages: Sequence[Message]) -> Read:
-        """`messages` as the model reads them, open for its answer."""
+    def encode(self, messages: Sequence[Message], system: str | None = None) -> Read:
+        """`messages` as the model reads them, open for its answer; `system` is the conversation's unless given."""
         tokenizer = self.llm.tokenizer
         if self.template is None:
             text = messages[-1]["content"]
             return Read(ChatPrompt(text), self.llm.tokenize(text, parse_special=True))
-        system = [{"role": "system", "content": self.system}] if self.system else []
-        prompt = self.template.prompt([*system, *messages], tokenizer, chat_template_kwargs=self.variables)
-        while self._reads and not prompt.starts_with(self._reads[-1].prompt):
-            self._reads.pop()
-        if self._reads:
-            known = self._reads[-1]
+        system = self.system if system is None else system
+        first = [{"role": "system", "content": system}] if system else []
+        prompt = self.template.prompt([*first, *messages], tokenizer, chat_template_kwargs=self.variables)
+        known = next((read for read in reversed(self._reads) if prompt.starts_with(read.prompt)), None)
+        if known is not None:
             rest = prompt.encode_from(len(known.prompt.text), tokenizer)
             # behind anything but a control token, the text before it may change how the rest is cut into tokens
             if rest and not tokenizer.token_bytes(rest[0], special=False):
@@ -141,11 +164,9 @@ class Conversation:
         if tokens and tokens[-1] in tokenizer.eog_ids:
             tokens = tokens[:-1]
         decoder = StreamDecoder(tokenizer)
-        if self.template is not None and decoder.extend(tokens) + decoder.finish() == completion.text:
-            prompt = self._prompt.prompt.with_answer(completion.text, tokenizer)
-            self._reads.append(Read(prompt, [*self._prompt.tokens, *tokens]))
-
-    def _forget(self) -> None:
-        """The last answer is not what the conversation ends with any more."""
-        self.last = None
-        self.n_used = len(self.encode(self.messages).tokens) if self.messages else 0
+        read = self._turn.read
+        if read is None or self.template is None or decoder.extend(tokens) + decoder.finish() != completion.text:
+            return
+        prompt = read.prompt.with_answer(completion.text, tokenizer)
+        self._reads = [*(earlier for earlier in self._reads if prompt.starts_with(earlier.prompt)),
+                       Read(prompt, [*read.tokens, *tokens])]

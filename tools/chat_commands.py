@@ -88,9 +88,11 @@ def _system(session: Session, text: str) -> None:
 def _regen(session: Session, argument: str) -> None:
     before = list(session.chat.messages)
     question = session.chat.undo()
-    session.answer(question)
-    if len(session.chat.messages) < len(before):        # stopped before its first word
-        session.chat.replace(before, session.chat.system)
+    try:
+        session.answer(question)
+    finally:
+        if len(session.chat.messages) < len(before):        # it failed, or was stopped before its first word
+            session.chat.replace(before, session.chat.system)
 
 
 def _undo(session: Session, argument: str) -> None:

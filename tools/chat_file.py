@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import tempfile
 from pathlib import Path
 from typing import Any, TypedDict
@@ -11,6 +12,7 @@ from typing import Any, TypedDict
 from ggpy.errors import GgpyError
 
 FORMAT = "ggpy conversation 1"
+ERRORS = "surrogatepass"        # what was typed or piped in may not be UTF-8; each half of a pair is kept as it is
 ROLES = ("user", "assistant")
 
 
@@ -32,29 +34,38 @@ def save(path: Path, saved: Saved) -> None:
             raise GgpyError(f"{path} exists and is no conversation; choose another name") from error
     text = json.dumps({"format": FORMAT, **saved}, ensure_ascii=False, indent=1) + "\n"
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-        try:
-            with open(handle, "w", encoding="utf-8", errors="surrogatepass") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise GgpyError(f"{path} cannot be written: {error.strerror or error}") from error
+        _replace(Path(os.path.realpath(path)), text)
+    except (OSError, ValueError) as error:          # ValueError: the name cannot be one
+        raise GgpyError(f"{path} cannot be written: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _replace(path: Path, text: str) -> None:
+    """Give `path`, no link, a new content and the permissions that it had; a new file is its user's alone."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    try:
+        with open(handle, "w", encoding="utf-8", errors=ERRORS) as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        if path.exists():
+            os.chmod(temporary, stat.S_IMODE(path.stat().st_mode))
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
 
 
 def load(path: Path) -> Saved:
     """Read what `save` wrote. Raises GgpyError that says what is wrong with the file."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise GgpyError(f"{path} cannot be read: {error.strerror or error}") from error
+        text = path.read_text(encoding="utf-8", errors=ERRORS)
     except UnicodeDecodeError as error:
         raise GgpyError(f"{path} is no saved conversation: it is not text in UTF-8") from error
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (OSError, ValueError) as error:
+        raise GgpyError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:       # ValueError: also a number of thousands of digits
         raise GgpyError(f"{path} is no saved conversation: it is not JSON ({error})") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise GgpyError(f"{path} is no saved conversation: expected an object with \"format\": \"{FORMAT}\"")

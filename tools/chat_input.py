@@ -51,6 +51,12 @@ def unquote(text: str) -> str:
     return start
 
 
+def closed(text: str) -> str:
+    """A message that is not complete with the quotes that it lacks."""
+    start = text.lstrip()
+    return text + next((q for q in QUOTES if start.startswith(q) and q not in start[3:]), "")
+
+
 class LineInput:
     """Messages from a terminal without editing, or from a pipe."""
 
@@ -60,7 +66,13 @@ class LineInput:
     def read(self) -> str:
         text = self._line(PROMPT)
         while not is_complete(text):
-            text = text.removesuffix("\\") + "\n" + self._line(CONTINUATION)
+            text = text.removesuffix("\\")
+            try:
+                text += "\n" + self._line(CONTINUATION)
+            except EOFError:
+                if self.shows_prompt:       # Ctrl-D leaves
+                    raise
+                return unquote(closed(text))
         return unquote(text)
 
     def _line(self, prompt: str) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import re
 import sys
 import time
 from collections.abc import Iterable
 from typing import ClassVar
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
@@ -22,8 +24,10 @@ from rich.text import Text
 CONTROLS = dict.fromkeys([*(i for i in range(32) if chr(i) not in "\n\t"), *range(127, 160)], "\ufffd")
 # as text, HTML stays visible: a model's <think> or List<int> is no markup
 PARSER = MarkdownIt("commonmark", {"html": False}).enable("strikethrough").enable("table")
+MATHS = ("\\(", "\\)", "\\[", "\\]")     # what LaTeX is written between, and models mean by it
+FENCE = re.compile(r"\n* {0,3}(`{3,}[^`\n]*|~{3,}[^\n]*)\n")        # how a code block begins
 DRAWING_SHARE = 4       # waiting for this many times as long as a drawing took bounds its share of the time,
-LONGEST_WAIT_S = 0.1    # but what is there is shown soon
+LONGEST_WAIT_S = 0.1    # but what is there is shown soon, unless that would take half of the time
 
 
 class PlainOutput:
@@ -73,7 +77,7 @@ class _GrowingText:
     def push(self, piece: str, live: Live) -> None:
         self.rest += piece
         now = time.monotonic()
-        if "\n" not in piece and now - self._drawn_s < min(DRAWING_SHARE * self._cost_s, LONGEST_WAIT_S):
+        if now - self._drawn_s < min(DRAWING_SHARE * self._cost_s, max(self._cost_s, LONGEST_WAIT_S)):
             return
         done, self.rest = split_blocks(self.rest)
         with self.console:      # one write for all, so that nothing flickers
@@ -117,8 +121,28 @@ class _Tail:
         self.is_first = is_first
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        lines = block_lines(console, options, self.source, self.is_first)
-        yield from _Lines(lines[-max(1, console.height - 2) :]).__rich_console__(console, options)
+        n_lines = max(1, console.height - 2)
+        lines = block_lines(console, options, end_of_code(self.source, n_lines), self.is_first)
+        yield from _Lines(lines[-n_lines:]).__rich_console__(console, options)
+
+
+def is_open_code(text: str) -> bool:
+    """Whether `text` begins with a code block that no complete line of it ends."""
+    opening = FENCE.match(text)
+    if opening is None:
+        return False
+    fence = opening[1].strip()
+    mark, n = fence[0], len(fence) - len(fence.lstrip(fence[0]))
+    return re.compile(rf"^ {{0,3}}{mark}{{{n},}}[ \t]*\n", re.MULTILINE).search(text, opening.end()) is None
+
+
+def end_of_code(text: str, n_lines: int) -> str:
+    """`text`, or if it begins with an open code block of more lines than `n_lines`, how it opens and the last ones:
+    to colour all of it for each new line would take longer the longer it gets."""
+    if not is_open_code(text):
+        return text
+    lines = text.lstrip("\n").split("\n")
+    return "\n".join([lines[0], *lines[1:][-n_lines - 1 :]])     # the last one may be empty
 
 
 def split_blocks(text: str) -> tuple[list[str], str]:
@@ -126,6 +150,8 @@ def split_blocks(text: str) -> tuple[list[str], str]:
 
     The last block that has a complete line may go on in the next one; a line that is not complete says nothing yet.
     """
+    if is_open_code(text):
+        return [], text
     lines = text.split("\n")
     starts = [token.map[0] for token in PARSER.parse("\n".join(lines[:-1]) + "\n")
               if token.level == 0 and token.map is not None and token.nesting >= 0]
@@ -190,6 +216,17 @@ class ChatMarkdown(Markdown):
         super().__init__("", hyperlinks=False)      # an address stays visible
         self.markup = text
         self.parsed = [_with_hard_breaks(token) for token in PARSER.parse(text)]
+
+
+def _keep_maths(state: StateCore) -> None:
+    """Let the backslashes of LaTeX be text; Markdown takes them for escapes."""
+    for block in state.tokens:
+        for token in block.children or ():
+            if token.type == "text_special" and token.markup in MATHS:
+                token.content = token.markup
+
+
+PARSER.core.ruler.before("text_join", "keep_maths", _keep_maths)
 
 
 def _with_hard_breaks(token: Token) -> Token:

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from ggpy.llm import LLM, Completion
     from ggpy.tools.chat_input import Input
 
+# controls that JSON leaves as they are, though a terminal would obey them
+JSON_ESCAPES = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
+
+
 class Session:
     """A model and the person, or the script, that talks to it."""
 
@@ -35,7 +39,7 @@ class Session:
         self.llm = llm
         self.args = args
         self.model_name = model_name
-        self.settings = Settings(args, llm.metadata)
+        self.settings = Settings(args, llm.metadata, llm.tokenizer.n_vocab)
         self.chat = Conversation(llm, self.settings.params, template, system, args.chat_template_kwargs)
         self.totals = Totals()
         self._is_rich = is_rich(args)
@@ -66,9 +70,7 @@ class Session:
         KeyboardInterrupt then, as usual.
         """
         with ctrl_c_calls(self.chat.stop), hidden_keys():
-            answer = self.chat.ask(question)
-            if self.args.verbose_prompt:
-                self._show_tokens(self.chat.prompt_tokens)
+            answer = self.chat.ask(question, self._show_tokens if self.args.verbose_prompt else None)
             try:
                 if self.args.json:
                     "".join(answer)
@@ -81,7 +83,7 @@ class Session:
                 raise KeyboardInterrupt
         self.totals.add(completion)
         if self.args.json:
-            print(json.dumps(as_json(completion), ensure_ascii=False), flush=True)
+            print(json.dumps(as_json(completion), ensure_ascii=False).translate(JSON_ESCAPES), flush=True)
         elif self.args.show_timings and not self.has_editing:
             print(timing_line(completion), file=sys.stderr, flush=True)
         self._say_how_it_ended(completion)
@@ -127,7 +129,7 @@ class Session:
 
     def full_hint(self) -> str:
         """What to do about a context that is too small, with both sizes."""
-        n = max(self.chat.n_used, len(self.chat.prompt_tokens))
+        n = max(self.chat.n_used, self.chat.n_prompt)
         if self.chat.template is None:
             ways = "each message starts anew; shorten it, or "
         else:

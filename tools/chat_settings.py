@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ggpy.engine.config import SAMPLER_LETTERS, SamplingParams
-from ggpy.errors import ConfigError
+from ggpy.errors import ConfigError, RequestError
 from ggpy.gguf import Metadata
 from ggpy.tools.flags import SAMPLING_FLAGS, sampling_params
 
@@ -20,12 +20,18 @@ class Settings:
 
     args: argparse.Namespace
     metadata: Metadata
+    n_vocab: int
     changed: dict[str, Any] = dataclasses.field(default_factory=dict)      # field -> value as a flag has it
 
     @property
     def params(self) -> SamplingParams:
         """Raises ConfigError for a value that cannot work."""
-        return sampling_params(argparse.Namespace(**{**vars(self.args), **self.changed}), self.metadata)
+        params = sampling_params(argparse.Namespace(**{**vars(self.args), **self.changed}), self.metadata)
+        try:
+            params.check_vocabulary(self.n_vocab)
+        except RequestError as error:
+            raise ConfigError(str(error)) from error
+        return params
 
     def with_value(self, name: str, text: str) -> Settings:
         """These settings but for one, named and written as its flag is. Raises ConfigError."""
@@ -36,11 +42,12 @@ class Settings:
 
     def replaced(self, changed: Mapping[str, Any]) -> Settings:
         """These settings with other changes. Raises ConfigError for names and values that cannot work."""
-        settings = Settings(self.args, self.metadata, {field_name(name): value for name, value in changed.items()})
+        settings = dataclasses.replace(
+            self, changed={field_name(name): value for name, value in changed.items()})
         try:
             _ = settings.params
-        except (TypeError, ValueError, AttributeError) as error:       # from a file, a value may be anything
-            raise ConfigError(f"settings {dict(changed)}: {error}") from error
+        except (TypeError, ValueError, AttributeError, OverflowError) as error:     # from a file, it may be anything
+            raise ConfigError(f"settings {dict(changed)!r:.160}: {error}") from error
         return settings
 
     def describe(self, name: str = "") -> dict[str, str]:

@@ -10,7 +10,7 @@ from dataclasses import fields
 from typing import Any, NamedTuple, get_args
 
 from ggpy.backends.base import Compute, KVType, Repack
-from ggpy.engine.config import SamplingParams, sampler_name, samplers_of_letters
+from ggpy.engine.config import DEFAULT_STEP_MS, EngineConfig, SamplingParams, sampler_name, samplers_of_letters
 from ggpy.errors import ConfigError, GGUFError
 from ggpy.gguf import Metadata
 from ggpy.tools.parser import KINDS
@@ -213,6 +213,15 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
                        help="tokens that a conversation may hold; 0: the model's, at most 4096 (default: 0)")
     group.add_argument("--pool-tokens", type=whole_number(2, or_zero=True), default=0, metavar="N",
                        help="tokens whose keys and values are kept, earlier conversations' too; 0: as -c (default: 0)")
+    group.add_argument("--step-ms", type=_milliseconds, default=DEFAULT_STEP_MS, metavar="MS",
+                       help="read prompts in steps of about so long, between which other answers go on, if that makes "
+                       f"reading no slower; 0: any (default: {DEFAULT_STEP_MS:g})")
+    add_load_flags(group)
+    parser.set_defaults(fail=parser.error)
+
+
+def add_load_flags(group: argparse._ArgumentGroup) -> None:
+    """What a backend is told of how it loads and runs a model."""
     group.add_argument("-t", "--threads", type=whole_number(1, MAX_THREADS, or_negative=True), default=-1, metavar="N",
                        help="threads; -1: one for each physical core that may be used (default: -1)")
     group.add_argument("-b", "--batch-size", type=whole_number(1), default=2048, metavar="N",
@@ -227,7 +236,15 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
     for letter, what in (("k", "keys"), ("v", "values")):
         group.add_argument(f"-ct{letter}", f"--cache-type-{letter}", choices=get_args(KVType), default="f16",
                            help=f"type of {what} in memory; q8_0 takes half of what f16 does (default: f16)")
-    parser.set_defaults(fail=parser.error)
+
+
+def _milliseconds(text: str) -> float:
+    try:
+        return EngineConfig(n_ctx=2, step_ms=float(text)).step_ms
+    except ValueError as error:
+        raise argparse.ArgumentTypeError("expected a number of milliseconds") from error
+    except ConfigError as error:
+        raise _reason(error) from error
 
 
 def model_options(args: argparse.Namespace) -> dict[str, Any]:
@@ -238,5 +255,5 @@ def model_options(args: argparse.Namespace) -> dict[str, Any]:
         "n_ctx": args.ctx_size or None, "pool_tokens": args.pool_tokens or None,
         "n_threads": None if args.threads < 0 else args.threads,
         "max_batch_tokens": min(args.batch_size, args.ubatch_size), "repack": args.repack, "compute": args.compute,
-        "cache_type_k": args.cache_type_k, "cache_type_v": args.cache_type_v,
+        "cache_type_k": args.cache_type_k, "cache_type_v": args.cache_type_v, "step_ms": args.step_ms,
     }

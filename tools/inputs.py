@@ -48,10 +48,10 @@ def json_object(text: str) -> dict[str, Any]:
 def chat_template(text: str) -> str:
     """The Jinja source that a built-in name or a source itself means; an error for argparse if it does not compile."""
     from ggpy.text import ChatTemplate
-    from ggpy.text.builtin_templates import BUILTIN_TEMPLATES
+    from ggpy.text.builtin_templates import BUILTIN_TEMPLATES, template_source
 
-    source = BUILTIN_TEMPLATES.get(text, text)
-    if "{" not in source:
+    source = template_source(text)
+    if source is None:
         raise argparse.ArgumentTypeError(f"expected one of {', '.join(BUILTIN_TEMPLATES)}, or a Jinja template; "
                                          "--chat-template-file reads one from a file")
     ChatTemplate(source, key="the template")
@@ -67,10 +67,21 @@ def chat_template_file(file: str) -> str:
     return source
 
 
+def output_file(file: str) -> str:
+    """The name of a file that can be written, which stays as it is; an error for argparse otherwise."""
+    path = Path(file)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError("this is a folder; expected a file")
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {path.parent}")
+    return file
+
+
 def affix_template(prefix: str, suffix: str, *, starts_with_bos: bool) -> str:
     """A chat template that puts two texts around each message of the user, and nothing else anywhere."""
     bos = "bos_token + " if starts_with_bos else ""
-    question = f"{{{{ {bos}{json.dumps(prefix)} + message.content + {json.dumps(suffix)} }}}}"
+    before, behind = (json.dumps(text, ensure_ascii=False) for text in (prefix, suffix))    # Jinja knows no pairs
+    question = f"{{{{ {bos}{before} + message.content + {behind} }}}}"
     return ("{% for message in messages %}{% if message.role == 'user' %}" + question
             + "{% else %}{{ message.content }}{% endif %}{% endfor %}")
 

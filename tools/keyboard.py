@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from types import FrameType
 
 
 @contextlib.contextmanager
 def ctrl_c_calls(stop: Callable[[], None]) -> Iterator[None]:
     """Ctrl-C calls `stop` meanwhile, so that no computation is torn apart."""
-    if threading.current_thread() is not threading.main_thread():
+    with _sigint_handler(lambda number, frame: stop()):
         yield
-        return
-    previous = signal.signal(signal.SIGINT, lambda number, frame: stop())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
 
 
 @contextlib.contextmanager
@@ -27,16 +23,25 @@ def ctrl_c_once() -> Iterator[None]:
     """The first Ctrl-C interrupts, as usual; hasty ones behind it must not interrupt the cleaning up."""
     is_first = True
 
-    def interrupt(number: int, frame: object) -> None:
+    def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal is_first
         if is_first:
             is_first = False
             raise KeyboardInterrupt
 
-    if threading.current_thread() is not threading.main_thread():
+    with _sigint_handler(interrupt):
+        yield
+
+
+@contextlib.contextmanager
+def _sigint_handler(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Let `handler` have the signal, where it is this program's: a parent may have it ignored (`trap '' INT`, nohup),
+    and a handler that Python does not know could not be put back."""
+    previous = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or previous in (signal.SIG_IGN, None):
         yield
         return
-    previous = signal.signal(signal.SIGINT, interrupt)
+    signal.signal(signal.SIGINT, handler)
     try:
         yield
     finally:
@@ -45,13 +50,19 @@ def ctrl_c_once() -> Iterator[None]:
 
 @contextlib.contextmanager
 def hidden_keys() -> Iterator[None]:
-    """What is typed meanwhile is not shown, where it would tear the output apart; it waits for who reads next."""
+    """What is typed meanwhile is not shown, where it would tear the output apart; it waits for who reads next.
+
+    In the background the terminal is another program's, and who changes it is stopped (SIGTTOU).
+    """
     if sys.platform == "win32" or sys.stdin is None or not sys.stdin.isatty():
         yield
         return
     import termios
 
     terminal = sys.stdin.fileno()
+    if not _is_in_foreground(terminal):
+        yield
+        return
     before = termios.tcgetattr(terminal)
     during = [*before]
     during[3] &= ~termios.ECHO
@@ -59,4 +70,13 @@ def hidden_keys() -> Iterator[None]:
     try:
         yield
     finally:
-        termios.tcsetattr(terminal, termios.TCSANOW, before)
+        if _is_in_foreground(terminal):         # Ctrl-Z and bg, meanwhile
+            termios.tcsetattr(terminal, termios.TCSANOW, before)
+
+
+def _is_in_foreground(terminal: int) -> bool:
+    """Whether what is typed on this terminal is for this process."""
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:         # it is no terminal of this session
+        return False

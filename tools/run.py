@@ -96,7 +96,8 @@ def _add_template_flags(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_output_flags(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("-o", "--output", "--output-file", metavar="FILE", help="write answers to FILE, not to stdout")
+    group.add_argument("-o", "--output", "--output-file", type=inputs.output_file, metavar="FILE",
+                       help="write answers to FILE, not to stdout; what it has is kept until the model is loaded")
     group.add_argument("--json", action="store_true", help="print each answer as a JSON object on a line of its own: "
                        "text, tokens, finish_reason, n_prompt, n_cached, n_generated, timings")
     group.add_argument("--no-stream", dest="stream", action="store_false", help="print an answer when it is complete")
@@ -121,13 +122,15 @@ def main(args: argparse.Namespace) -> int:
     args.stop = args.stop and [_unescaped(args, text) for text in args.stop]
     if args.hf_token is not None:
         os.environ["HF_TOKEN"] = args.hf_token
-    with _stdout_to(args.output), load(spec, offline=args.offline, **options) as llm:
+    with load(spec, offline=args.offline, **options) as llm:
         name = Path(spec).stem if Path(spec).suffix == ".gguf" else spec
-        session = Session(llm, args, name, choose_template(llm, args, source, system), system)
-        if prompt is None or (args.conversation and not args.single_turn):
-            _converse(session, prompt)
-        else:
-            session.answer(prompt)
+        template = choose_template(llm, args, source, system)
+        with _stdout_to(args.output):
+            session = Session(llm, args, name, template, system)
+            if prompt is None or (args.conversation and not args.single_turn):
+                _converse(session, prompt)
+            else:
+                session.answer(prompt)
     return 0
 
 
@@ -219,7 +222,7 @@ def _stdout_to(file: str | None) -> Iterator[None]:
     if file is None:
         yield
         return
-    with open(file, "w", encoding="utf-8") as output, contextlib.redirect_stdout(output):
+    with open(file, "w", encoding="utf-8", errors="replace") as output, contextlib.redirect_stdout(output):
         yield
 
 

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ggpy.tools.bench_flags import add_load_flags, load_settings
-from ggpy.tools.flags import whole_number
+from ggpy.tools.bench_flags import load_settings
+from ggpy.tools.flags import add_load_flags, whole_number
 
 if TYPE_CHECKING:       # what takes long to import waits until the arguments are sound
     from ggpy.backends.cpu.trace import StepTrace
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE",
                         help="write what each thread did when, as a Chrome trace: open it in ui.perfetto.dev")
     parser.add_argument("--json", action="store_true", help="print one JSON object, times in seconds")
-    add_load_flags(parser)
+    add_load_flags(parser.add_argument_group("model"))
 
 
 def main(args: argparse.Namespace) -> int:

@@ -24,14 +24,14 @@ class EngineConfig:
     n_ctx: int                      # tokens that one request may hold, prompt and answer together
     max_batch_tokens: int = 512     # tokens of one forward pass, all requests together
     max_running: int = 64           # requests that hold pages at the same time
-    step_ms: float = 200            # prompts are read in steps of about so long, if that makes them no slower; 0: any
+    step_ms: float = DEFAULT_STEP_MS    # prompts are read in steps of about so long, if that is no slower; 0: any
 
     def __post_init__(self) -> None:
         for name, least in (("n_ctx", 2), ("max_batch_tokens", 1), ("max_running", 1)):
             if getattr(self, name) < least:
                 raise ConfigError(f"{name}={getattr(self, name)}: expected {least} or more")
-        if not 0 <= self.step_ms < math.inf:        # nan too
-            raise ConfigError(f"step_ms={self.step_ms}: expected milliseconds, or 0 for steps of any length")
+        if not isinstance(self.step_ms, int | float) or not 0 <= self.step_ms < math.inf:      # nan too
+            raise ConfigError(f"step_ms={self.step_ms!r:.80}: expected milliseconds, or 0 for steps of any length")
 
 
 SAMPLERS = ("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature")

@@ -41,7 +41,7 @@ class ByteTokenizer:
             elif parse_special and piece in SPECIAL and (start, start + len(piece)) not in literals:
                 ids.append(SPECIAL[piece])
             else:
-                ids += piece.encode()
+                ids += piece.encode("utf-8", "surrogateescape")
             start += len(piece)
         return ids
 
@@ -123,7 +123,7 @@ class EchoLLM:
         return self.tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
 
     def detokenize(self, ids: Sequence[int]) -> str:
-        return b"".join(map(self.tokenizer.token_bytes, ids)).decode()
+        return b"".join(map(self.tokenizer.token_bytes, ids)).decode("utf-8", "replace")
 
     def stream(self, prompt: Sequence[int], params: SamplingParams) -> EchoStream:
         if len(prompt) >= self.n_ctx:

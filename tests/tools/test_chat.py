@@ -1,14 +1,17 @@
 """Conversations: their tokens, files, settings and commands."""
 
 import json
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ggpy import LLM, Completion, SamplingParams, Timings
-from ggpy.errors import ConfigError, GgpyError
+from ggpy.errors import ConfigError, GgpyError, TemplateError
 from ggpy.text import ChatTemplate
 from ggpy.text.chat import CHATML
 from ggpy.tools import chat_commands, chat_file, chat_input, chat_screen
@@ -86,6 +89,66 @@ def test_undo_and_clear_count_the_context_again() -> None:
         chat.undo()
 
 
+NO_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + CHATML
+
+
+def test_what_the_template_refuses_changes_nothing() -> None:
+    """Neither a file that is loaded nor a step back; instructions that it takes later lead on."""
+    _, chat = conversation(NO_SYSTEM)
+    say(chat, "one")
+    before, n_used, last = [*chat.messages], chat.n_used, chat.last
+    with pytest.raises(TemplateError, match="no system"):
+        chat.replace([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "Be brief")
+    say(chat, "two")
+    chat.system = "Be brief"
+    with pytest.raises(TemplateError, match="no system"):
+        chat.undo()
+    assert chat.messages[:2] == before
+    assert len(chat.messages) == 4
+    chat.system = ""
+    assert chat.undo() == "two"
+    assert (chat.messages, chat.n_used) == (before, len(chat.encode(before).tokens))
+    assert n_used
+    assert last is not None
+
+
+def test_an_exchange_is_there_again_when_its_next_answer_fails() -> None:
+    """As if /regen had not been given."""
+    _, chat = conversation()
+    say(chat, "one")
+
+    def answer(question: str) -> None:
+        raise GgpyError("boom")
+
+    with pytest.raises(GgpyError, match="boom"):
+        chat_commands.run(SimpleNamespace(chat=chat, answer=answer), "/regen")      # type: ignore[arg-type]
+    assert [message["content"] for message in chat.messages] == ["one", "one "]
+
+
+def test_ctrl_c_does_not_wait_for_a_prompt_to_be_encoded() -> None:
+    """What its thread makes of it later does not come to the model."""
+    llm, chat = conversation()
+    reached, go_on, encode = threading.Event(), threading.Event(), llm.tokenizer.encode
+
+    def slow_encode(*args: Any, **options: Any) -> list[int]:
+        reached.set()
+        assert go_on.wait(30)
+        return encode(*args, **options)
+
+    llm.tokenizer.encode = slow_encode      # type: ignore[method-assign]
+    answer = chat.ask("one")
+    assert reached.wait(30)
+    chat.stop()
+    assert list(answer) == []
+    chat.join()
+    assert chat.end().finish_reason == "cancelled"
+    go_on.set()
+    answer._thread.join(30)
+    assert (llm.prompts, chat.messages) == ([], [])
+    say(chat, "two")
+    assert len(llm.prompts) == 1
+
+
 def test_an_answer_that_is_stopped_before_its_first_word_leaves_no_trace() -> None:
     """A stop before the answer has even begun ends it, too."""
     _, chat = conversation()
@@ -112,7 +175,7 @@ def test_a_long_conversation_reads_only_what_is_new(model_path: Callable[[str], 
 
 SAVED: chat_file.Saved = {
     "model": "m", "system": "Be brief", "settings": {"top_k": 3},
-    "messages": [{"role": "user", "content": "é\n"}, {"role": "assistant", "content": "\x1b"}]}
+    "messages": [{"role": "user", "content": "é\n\udce9\ud83d\ude00"}, {"role": "assistant", "content": "\x1b"}]}
 
 
 def test_a_file_gives_back_what_was_saved(tmp_path: Path) -> None:
@@ -121,6 +184,27 @@ def test_a_file_gives_back_what_was_saved(tmp_path: Path) -> None:
         chat_file.save(tmp_path / "c.json", SAVED)
     assert chat_file.load(tmp_path / "c.json") == SAVED
     assert [path.name for path in tmp_path.iterdir()] == ["c.json"]
+
+
+def test_a_saved_file_keeps_its_place_and_its_permissions(tmp_path: Path) -> None:
+    """A link stays one; what is new is its user's alone."""
+    path, link = tmp_path / "c.json", tmp_path / "link.json"
+    chat_file.save(path, SAVED)
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o644)
+    link.symlink_to(path)
+    chat_file.save(link, SAVED | {"model": "other"})
+    assert link.is_symlink()
+    assert chat_file.load(path)["model"] == "other"
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+def test_names_that_no_file_can_have_are_explained() -> None:
+    """A pipe may hold anything."""
+    with pytest.raises(GgpyError, match=r"cannot be written: .*null byte"):
+        chat_file.save(Path("a\0b"), SAVED)
+    with pytest.raises(GgpyError, match=r"cannot be read: .*null byte"):
+        chat_file.load(Path("a\0b"))
 
 
 def test_other_files_are_not_overwritten(tmp_path: Path) -> None:
@@ -141,6 +225,7 @@ def altered(**changes: Any) -> str:
     (b"\xff\xfe", "it is not text in UTF-8"),
     (b"{", "it is not JSON"),
     (b"[" * 100_000, "it is not JSON"),
+    (b"9" * 5000, "it is not JSON"),
     (b"[]", 'expected an object with "format": "ggpy conversation 1"'),
     (altered(system=None).encode(), "'system' is None, expected a str"),
     (altered(messages={}).encode(), "'messages' is {}, expected a list"),
@@ -209,10 +294,50 @@ def test_completions(tmp_path: Path) -> None:
     ("```\na\n\nb\n", [], "```\na\n\nb\n"),
     ("```\na\n```\nend\nx", ["```\na\n```"], "end\nx"),
     ("# H\ntext\n", ["# H"], "text\n"),
+    ("\n~~~ a\n```\n~~\n", [], "\n~~~ a\n```\n~~\n"),
+    ("````\n```\n", [], "````\n```\n"),
+    ("```a`b\nc\n\nd\n", ["```a`b\nc\n"], "d\n"),      # no fence
 ])
 def test_markdown_is_final_up_to_its_last_block(text: str, blocks: list[str], rest: str) -> None:
     """Only complete lines count."""
     assert chat_screen.split_blocks(text) == (blocks, rest)
+
+
+def test_of_a_long_code_block_only_the_end_is_drawn() -> None:
+    """Under its first line, which names the language; once it is closed, or if it is none, all counts."""
+    code = "```py\n" + "".join(f"x{i}\n" for i in range(100))
+    assert chat_screen.end_of_code(code, 2) == "```py\nx98\nx99\n"
+    assert chat_screen.end_of_code("\n\n" + code + "x1", 1) == "```py\nx99\nx1"
+    assert chat_screen.end_of_code(code, 200) == code
+    for text in (code + "```\n", "a\n" + code):
+        assert chat_screen.end_of_code(text, 2) == text
+
+
+def test_lines_do_not_come_faster_than_they_can_be_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A drawing that took a second is followed by another one only after a second, whatever arrives meanwhile."""
+    from rich.console import Console
+
+    now, drawn = 0.0, []
+
+    def blocks(text: str) -> tuple[list[str], str]:
+        nonlocal now
+        drawn.append(text)
+        now += 1
+        return [], text
+
+    def pieces() -> Iterator[str]:
+        nonlocal now
+        for _ in range(20):
+            yield "a\n"
+            now += 0.25
+
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(chat_screen, "split_blocks", blocks)
+    console = Console(width=40, color_system=None)
+    with console.capture() as capture:
+        chat_screen.MarkdownOutput(console).show(pieces())
+    assert drawn == ["a\n" * n for n in (1, 5, 9, 13, 17)]
+    assert capture.get() == "a\n" * 20
 
 
 @pytest.fixture
@@ -235,6 +360,7 @@ def shown() -> Callable[..., list[str]]:
     ("# One\n\n## Two\n- x\n- **y**\n", ["One", "", "Two", "", " • x", " • y"]),
     ("```py\nx = 1\n\ny\n```\nend", ["  x = 1", "", "  y", "", "end"]),
     ("[a](http://b.c)", ["a (http://b.c)"]),
+    (r"\(a_1\) \[b\] \*c\* `\(`", [r"\(a_1\) \[b\] *c* \("]),     # LaTeX, but other escapes mean what they say
     ("", []),
 ])
 def test_markdown_on_the_screen(shown: Callable[..., list[str]], text: str, lines: list[str]) -> None:

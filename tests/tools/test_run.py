@@ -137,6 +137,10 @@ def test_raw_prompts_go_without_a_template(run: Run, argv: list[str], template: 
     (["m", "a", "--raw", "--chat-template-kwargs", "{}"], "--chat-template-kwargs and --raw exclude each other"),
     (["m", "a", "--in-suffix", "x", "--chat-template", "chatml"], "--chat-template and --in-suffix exclude each other"),
     (["m", "a", "--temp", "hot"], "--temp hot: expected a number"),
+    (["m", "a", "--step-ms", "-1"], "--step-ms -1: expected milliseconds, or 0 for steps of any length"),
+    (["m", "a", "--step-ms", "soon"], "--step-ms soon: expected a number of milliseconds"),
+    (["m", "a", "-o", "no/such/file"], "-o no/such/file: there is no folder no/such"),
+    (["m", "a", "-o", "/"], "-o /: this is a folder; expected a file"),
     (["m", "a", "-c", "1"], "-c 1: expected a whole number of at least 2, or 0"),
     (["m", "a", "-c", "64", "--pool-tokens", "32"], "--pool-tokens 32: expected at least 64, as -c has it"),
     (["m", "a", "-t", "513"], "-t 513: expected a whole number from 1 to 512, or -1"),
@@ -231,13 +235,13 @@ def test_sampling_flags(run: Run, argv: list[str], metadata: dict[str, Any], exp
 def test_model_flags(run: Run) -> None:
     """llama.cpp's 0 and -1 are translated to None; the smaller batch size counts."""
     default = {"offline": False, "n_ctx": None, "pool_tokens": None, "n_threads": None, "max_batch_tokens": 512,
-               "repack": "auto", "compute": "int8", "cache_type_k": "f16", "cache_type_v": "f16"}
+               "repack": "auto", "compute": "int8", "cache_type_k": "f16", "cache_type_v": "f16", "step_ms": 200}
     assert run("m", "x").options == default
     options = run("m", "x", "-c", "99", "--pool-tokens", "128", "-t", "3", "-b", "64", "-nr",
-                  "-ctk", "f32", "-ctv", "q8_0").options
+                  "-ctk", "f32", "-ctv", "q8_0", "--step-ms", "12.5").options
     assert options == default | {
         "n_ctx": 99, "pool_tokens": 128, "n_threads": 3, "max_batch_tokens": 64, "repack": "off",
-        "cache_type_k": "f32", "cache_type_v": "q8_0"}
+        "cache_type_k": "f32", "cache_type_v": "q8_0", "step_ms": 12.5}
 
 
 def test_every_sampling_parameter_has_a_flag() -> None:
@@ -278,6 +282,40 @@ def test_a_conversation_from_a_pipe_fails_with_its_first_error(
     assert "ggpy: error: nothing has been said yet" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("stdin", "message"), [
+    ("one \\\ntwo\\", "one \ntwo"), ("one\\\n", "one"), ("'''one\ntwo", "one\ntwo"), ('"""one\n', "one"),
+    ("'''one\\\n", "one"),
+])
+def test_a_message_that_the_end_of_a_pipe_leaves_open_counts(run: Run, stdin: str, message: str) -> None:
+    """A backslash or quotes at the end of a script's last line cost it the answer."""
+    assert run("m", "-cnv", stdin=stdin).asked == [[{"role": "user", "content": message}]]
+
+
+@pytest.mark.parametrize(("settings", "message"), [
+    ('{"top_k": ' + "9" * 5000 + "}", "c.json is no saved conversation: it is not JSON"),
+    ('{"logit_bias": [[1e400, 1]]}', "logit_bias: [inf, 1] is not a token"),
+    ('{"logit_bias": [[259, 1]]}', "logit_bias: token 259 is not in the vocabulary"),
+])
+def test_a_bad_file_does_not_end_a_conversation(
+    run: Run, settings: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Numbers that Python refuses to read or to convert, and a token that the model lacks."""
+    (tmp_path / "c.json").write_text(
+        f'{{"format": "ggpy conversation 1", "model": "m", "system": "", "settings": {settings}, "messages": []}}')
+    run("m", lines=[f"/load {tmp_path}/c.json", "one"])
+    output = capsys.readouterr()
+    assert message in output.err
+    assert output.out == "one \n"
+
+
+def test_a_bias_on_a_token_that_the_model_lacks_is_refused(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """At once, on the command line and in a conversation; the setting stays what it was."""
+    run("m", "x", "-l", "259+1", code=2)
+    assert "logit_bias: token 259 is not in the vocabulary; expected 0 to 258" in capsys.readouterr().err
+    assert run("m", lines=["/set logit_bias 300+1", "one"]).params[0].logit_bias == ()
+    assert "token 300 is not in the vocabulary" in capsys.readouterr().err
+
+
 def test_a_setting_that_cannot_work_in_a_conversation_is_a_failure(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -311,8 +349,8 @@ def test_other_chat_templates(run: Run, tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_texts_around_each_message(run: Run) -> None:
     """In place of a template, with escapes; what was said before is repeated as it was."""
-    flags = ("--raw", "--in-prefix", "Q: ", "--in-suffix", r"\n'A': ")
-    assert run("m", "1 + 1", *flags).asked == ["Q: 1 + 1\n'A': "]
+    flags = ("--raw", "--in-prefix", "😀 Q: ", "--in-suffix", r"\n'Ä': ")
+    assert run("m", "1 + 1", *flags).asked == ["😀 Q: 1 + 1\n'Ä': "]
     assert run("m", "-sys", "S. ", "--in-prefix", "|", lines=["one", "two"]).asked == ["S. |one", "S. |oneS. |one |two"]
 
 
@@ -457,3 +495,35 @@ def test_answers_can_go_to_a_file(run: Run, tmp_path: Path, capsys: pytest.Captu
     run("m", "x", "-o", str(tmp_path / "answer"))
     assert (tmp_path / "answer").read_text() == "x \n"
     assert capsys.readouterr().out == ""
+
+
+def test_a_file_for_answers_is_kept_until_there_is_a_model(tmp_path: Path) -> None:
+    """A slip in the model's name must not cost the last answer."""
+    (tmp_path / "answer").write_text("dear", encoding="utf-8")
+    assert cli.main(["run", "no/such.gguf", "x", "-o", str(tmp_path / "answer")]) == 1
+    assert (tmp_path / "answer").read_text(encoding="utf-8") == "dear"
+
+
+def test_a_prompt_that_is_not_utf_8_can_be_shown_in_a_file(run: Run, tmp_path: Path) -> None:
+    """What cannot be written is replaced, as on stdout."""
+    run("m", "caf\udce9", "--raw", "--display-prompt", "-o", str(tmp_path / "answer"))
+    assert (tmp_path / "answer").read_text(encoding="utf-8") == "caf?caf\ufffd \n"
+
+
+def test_json_has_no_control_characters(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """JSON would allow those of C1, which a terminal obeys as it does escape sequences."""
+    run("m", "a\x9b2Jb\x7f", "--json")
+    line = capsys.readouterr().out
+    assert "a\\u009b2Jb\\u007f" in line
+    assert json.loads(line)["text"] == "a\x9b2Jb\x7f "
+
+
+def test_a_prompt_that_cannot_fit_is_not_encoded_first(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """That would take long for nothing: it has a token for each longest one's bytes at least, here 12."""
+    from tests.tools.echo_llm import ByteTokenizer
+
+    monkeypatch.delattr(ByteTokenizer, "encode")
+    run("m", "x" * 120_000, code=1)
+    assert "the prompt has 10,000 tokens at least, but the context holds 4,096" in capsys.readouterr().err

@@ -28,6 +28,28 @@ def test_a_conversation_whose_output_is_redirected_writes_answers_alone(tmp_path
     assert (tmp_path / "answers").read_text() == "one \ntwo \n"
 
 
+BACKGROUND = """
+import os, signal, sys
+job = os.fork()
+if job == 0:
+    os.setpgid(0, 0)
+    os.dup2(os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT), 1)
+    os.execv(sys.executable, [sys.executable, "-m", "tests.tools.echo_llm", "m", "Hello"])
+_, status = os.waitpid(job, os.WUNTRACED)
+if os.WIFSTOPPED(status):
+    os.kill(job, signal.SIGKILL)
+print("stopped" if os.WIFSTOPPED(status) else f"exit code {os.waitstatus_to_exitcode(status)}")
+"""
+
+
+def test_an_answer_comes_in_the_background(tmp_path: Path) -> None:
+    """`ggpy run m Hello > file &` at a terminal, whose settings are not its to change: it would be stopped."""
+    with Terminal("-c", BACKGROUND, str(tmp_path / "answer"), env={}) as terminal:
+        assert terminal.expect_exit() == 0
+    assert terminal.text.endswith("exit code 0\n")
+    assert (tmp_path / "answer").read_text() == "Hello \n"
+
+
 def test_a_pipe_that_stays_open_is_not_waited_for_in_silence() -> None:
     """As a parent such as cron may leave it; once it ends, the answer comes."""
     command = [sys.executable, "-m", "tests.tools.echo_llm", "m", "Hello"]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ggpy.engine.config import SamplingParams
 from ggpy.engine.sampling.chain import make_chain, methods_of, uses_dry, window_length
 from ggpy.engine.sampling.dry import NO_BREAKERS, Breakers, breakers_of
-from ggpy.errors import GgpyError, RequestError
+from ggpy.errors import GgpyError
 from ggpy.kernels.cpu import library
 from ggpy.kernels.cpu.arguments import argument_block
 from ggpy.kernels.cpu.sample_pool import METHODS, RESULT, ROW
@@ -54,10 +54,7 @@ class Sampler:
 
         Raises RequestError for a logit bias on a token that the model does not have.
         """
-        for token, _ in params.logit_bias:
-            if token >= tokenizer.n_vocab:
-                raise RequestError(f"logit_bias: token {token} is not in the vocabulary; expected 0 to "
-                                   f"{tokenizer.n_vocab - 1}")
+        params.check_vocabulary(tokenizer.n_vocab)
         breakers = breakers_of(tokenizer, params.dry_sequence_breakers) if uses_dry(params) else NO_BREAKERS
         banned = {*tokenizer.suppress_tokens, *(tokenizer.eog_ids if params.ignore_eos else ())}
         return cls(params, banned, breakers)
