@@ -187,4 +187,4 @@ def _as_float(value: Any) -> float:
     try:
         return float(value)
     except OverflowError:
-        return math.inf if value > 0 else -math.inf
+        return math.inf if operator.gt(value, 0) else -math.inf

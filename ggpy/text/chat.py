@@ -123,10 +123,13 @@ class ChatTemplate:
         continue_final_message: bool | str = False, tools: Sequence[Mapping[str, Any]] | None = None,
         documents: Sequence[Mapping[str, Any]] | None = None, chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> ChatPrompt:
+        from ggpy.text.chat_limits import check_conversation
+
         variant = self.variants.get("tool_use" if tools else "rag" if documents else "", self)
         plain = plain_messages(messages)
-        adapt(plain, variant.capabilities)
         given = {"tools": plain_mappings(tools, "tools"), "documents": plain_mappings(documents, "documents")}
+        check_conversation(plain, given)
+        adapt(plain, variant.capabilities)
         variables = plain_variables(chat_template_kwargs)
         mask = None
         if tokenizer is not None:

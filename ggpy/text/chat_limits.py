@@ -13,6 +13,8 @@ from typing import Any
 
 import jinja2
 
+from ggpy.errors import TemplateError
+
 MAX_TEXT = 16_000_000       # characters of one text, the whole conversation included
 MAX_ITEMS = 1_000_000       # of one list
 MAX_STEPS = 4_000_000       # of one rendering; a step is about a microsecond
@@ -112,6 +114,22 @@ def budget() -> Budget:
     if found is None:
         raise jinja2.TemplateError("not while compiling")
     return found
+
+
+def check_conversation(*values: Any) -> None:
+    """Refuse messages, tools and documents that are too long for any template. Raises ggpy's own TemplateError."""
+    size, pending = 0, list(values)
+    while pending:
+        item = pending.pop()
+        if isinstance(item, str):
+            size += len(item)
+        elif isinstance(item, dict):
+            pending += [*item.keys(), *item.values()]
+        elif isinstance(item, list):
+            pending += item
+    if size > MAX_TEXT:
+        raise TemplateError(f"the messages, with tools and documents, have {size:,} characters: expected at most "
+                            f"{MAX_TEXT:,}; shorten them or leave some out")
 
 
 def check_operator(operator: str, left: Any, right: Any) -> None:

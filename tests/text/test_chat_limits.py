@@ -1,5 +1,7 @@
 """A hostile template can neither hang the process nor fill its memory."""
 
+from typing import Any
+
 import pytest
 
 from ggpy.errors import TemplateError
@@ -67,6 +69,22 @@ def test_sizes(source: str, message: str, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(chat_limits, "MAX_TEXT", 1_000_000)
     with pytest.raises(TemplateError, match=rf"tokenizer.chat_template, line 1: .*({message})"):
         ChatTemplate(source).render([{"role": "user", "content": "Hi"}])
+
+
+@pytest.mark.parametrize("given", [
+    {"messages": [{"role": "user", "content": "x" * 600}] * 2},
+    {"messages": [{"role": "user", "content": [{"type": "text", "text": "x" * 1200}]}]},
+    {"messages": [], "tools": [{"x" * 1200: 1}]}, {"messages": [], "documents": [{"text": "x" * 1200}]},
+])
+def test_a_conversation_that_is_too_long_is_not_the_templates_fault(
+    given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The messages are named, how long they are, and what to do."""
+    template = ChatTemplate("{{ messages }}")
+    assert template.capabilities.string_content
+    monkeypatch.setattr(chat_limits, "MAX_TEXT", 1000)
+    with pytest.raises(TemplateError, match=r"^the messages, .* have 1,2\d\d characters: expected at most 1,000; shorten"):
+        template.render(**given)
 
 
 def test_size_of_the_conversation() -> None:
