@@ -50,10 +50,10 @@ class Flag(NamedTuple):
 SAMPLING_FLAGS = {
     "samplers": Flag(("--samplers",), _sampler_names, "what is applied, in this order, separated by ;", "NAMES"),
     "min_keep": Flag(("--min-keep",), int, "tokens that top-p, min-p, typical and xtc leave at least"),
-    "temperature": Flag(("--temp", "--temperature"), float, "0 always takes the most probable token"),
+    "temperature": Flag(("--temp", "--temperature"), float, "0: always the most probable token"),
     "dynatemp_range": Flag(("--dynatemp-range",), float, "how far the temperature follows the entropy; 0: fixed"),
     "dynatemp_exponent": Flag(("--dynatemp-exp",), float, "how the entropy becomes a place in that range"),
-    "top_k": Flag(("--top-k",), int, "only the k most probable tokens; 0: all"),
+    "top_k": Flag(("--top-k",), int, "only the k most probable tokens; 0 or -1: all"),
     "top_p": Flag(("--top-p",), float, "only the most probable tokens that add up to p; 1: all"),
     "min_p": Flag(("--min-p",), float, "only tokens at least p times as probable as the best; 0: all"),
     "typical_p": Flag(("--typical", "--typical-p"), float,
@@ -84,7 +84,7 @@ SAMPLING_FLAGS = {
                        is_list=True),
     "seed": Flag(("-s", "--seed"), int, "of the random numbers; -1: another one each time"),
     "max_tokens": Flag(("-n", "--predict", "--n-predict"), int,
-                       "tokens to generate; -1: until the model ends or the context is full"),
+                       "tokens to generate; -1 or -2: until the model ends or the context is full"),
     "stop": Flag(("-r", "--reverse-prompt"), str, "end the answer before this text", "TEXT", is_list=True),
 }
 # a model file may say how it wants to be sampled; flags come first
@@ -96,9 +96,9 @@ SAMPLING_KEYS = {
     "mirostat": "general.sampling.mirostat", "mirostat_tau": "general.sampling.mirostat_tau",
     "mirostat_eta": "general.sampling.mirostat_eta",
 }
-# a negative number is llama.cpp's way to say None, or off
-NONE_IF_NEGATIVE = ("repeat_last_n", "dry_penalty_last_n", "seed", "max_tokens")
-ZERO_IF_NEGATIVE = ("temperature", "top_k", "dynatemp_range")
+# a negative number is llama.cpp's way to say None, or off; those that flags take. Model files may have others
+NEGATIVE = {"repeat_last_n": (-1,), "dry_penalty_last_n": (-1,), "seed": (-1,), "max_tokens": (-1, -2), "top_k": (-1,)}
+ZERO_IF_NEGATIVE = ("temperature", "top_k")
 
 
 def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
@@ -125,12 +125,13 @@ def _checked(name: str) -> Callable[[str], Any]:
             value = flag.type(text)
             if isinstance(value, float) and not math.isfinite(value):
                 raise argparse.ArgumentTypeError("expected a finite number")
-            param: Any = (value,) if flag.is_list else _as_param(name, value)
-            SamplingParams(**{name: param})
+            param: Any = (value,) if flag.is_list else value
+            if value not in NEGATIVE.get(name, ()):
+                SamplingParams(**{name: param})
         except ValueError as error:
             raise argparse.ArgumentTypeError(f"expected {KINDS[flag.type]}") from error
         except ConfigError as error:
-            raise _reason(error, ", or -1" * (name in NONE_IF_NEGATIVE)) from error
+            raise _reason(error, "".join(f", or {number}" for number in NEGATIVE.get(name, ()))) from error
         return value
 
     return read
@@ -138,9 +139,9 @@ def _checked(name: str) -> Callable[[str], Any]:
 
 def _as_param(name: str, value: Any) -> Any:
     """A flag's value as that field of SamplingParams has it."""
-    if name in NONE_IF_NEGATIVE:
-        return value if value >= 0 else None
-    return 0 if name in ZERO_IF_NEGATIVE and value < 0 else value       # nan stays, for SamplingParams to refuse
+    if name in ZERO_IF_NEGATIVE:
+        return 0 if value < 0 else value        # nan stays, for SamplingParams to refuse
+    return None if name in NEGATIVE and value < 0 else value
 
 
 def _letters(text: str) -> tuple[str, ...]:

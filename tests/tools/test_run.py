@@ -219,7 +219,7 @@ def test_a_terminal_gets_no_control_characters(
     ([], {}, SamplingParams()),
     (["--temp", "0.5", "--top-k", "3", "-s", "7", "-n", "9"], {},
      SamplingParams(temperature=0.5, top_k=3, seed=7, max_tokens=9)),
-    (["-s", "-1", "-n", "-1", "--repeat-last-n", "-1", "--temp", "-1", "--top-k", "-1"], {},
+    (["-s", "-1", "-n", "-1", "--repeat-last-n", "-1", "--temp", "0", "--top-k", "-1"], {},
      SamplingParams(repeat_last_n=None, temperature=0, top_k=0)),
     ([], {"general.sampling.temp": 0.25, "general.sampling.penalty_last_n": -1},
      SamplingParams(temperature=0.25, repeat_last_n=None)),
