@@ -169,7 +169,9 @@ def _read_version(cursor: Cursor) -> int:
     magic = bytes(cursor.buffer[cursor.skip(4, "magic") : cursor.pos])
     if magic != MAGIC:
         hint = "; this is a Git LFS pointer, fetch the file it stands for" if magic == b"vers" else ""
-        raise cursor.error("magic", 0, magic, f"{MAGIC!r}{hint}")
+        found = repr(magic).removeprefix("b")
+        raise GGUFError(f"{cursor.path}: this is not a GGUF file (it begins with {found}, expected {MAGIC.decode()!r} at byte "
+                        f"0){hint}")
     version = cursor.u32("version")
     swapped = int.from_bytes(version.to_bytes(4, "little"), "big")
     if version not in VERSIONS and 1 <= swapped <= 0xFF:

@@ -62,7 +62,9 @@ def test_the_builder_of_these_tests_makes_sound_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("raw", "message"), [
     (b"", "found 0 bytes, expected a GGUF header of 24"),
     (b"GGUF", "found 4 bytes, expected a GGUF header of 24"),
-    (b"GGML" + bytes(20), r"magic at byte 0: found b'GGML', expected b'GGUF'"),
+    (b"GGML" + bytes(20), "is not a GGUF file (it begins with 'GGML', expected 'GGUF' at byte 0)"),
+    (b"# ggpy\n\nA GGUF inference engine", "is not a GGUF file (it begins with '# gg', expected 'GGUF' at byte 0)"),
+    (b"\x80\x02}q" + bytes(20), r"is not a GGUF file (it begins with '\x80\x02}q', expected 'GGUF' at byte 0)"),
     (b"version https://git-lfs.github.com/spec/v1", "Git LFS pointer"),
     (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "version at byte 4: found 0x3000000, version 3 in big-endian order"),
     (file(version=0), "version at byte 4: found 0, expected version 2 or 3; convert the model again"),

@@ -96,10 +96,11 @@ def test_a_quantisation_that_ggpy_does_not_have(
 
 
 def test_a_file_that_is_no_gguf(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What was found where the magic should be."""
+    """What it begins with in place of the magic."""
     path = tmp_path / "page.gguf"
     path.write_bytes(b"<!doctype html>" + bytes(100))
-    assert "magic at byte 0: found b'<!do', expected b'GGUF'" in error_of(capsys, "show", str(path))
+    assert error_of(capsys, "show", str(path)) == (
+        f"{path}: this is not a GGUF file (it begins with '<!do', expected 'GGUF' at byte 0)")
 
 
 def test_a_hub_model_is_not_ggpys_to_delete(capsys: pytest.CaptureFixture[str]) -> None:
