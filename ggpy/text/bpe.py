@@ -14,6 +14,7 @@ from ggpy.text.vocab import SPACE_MARK, Vocab
 _KEY = md.PREFIX + "merges"
 _PRIVATE_USE = "\ue000"     # stands in for a surrogate while words are cut: neither letter, number nor space
 _SURROGATE = re.compile("([\ud800-\udfff])")
+_LONG = 10_000      # characters from which on a batch, started in threads of the library, is faster; it frees the GIL
 
 
 class BytePairModel:
@@ -54,7 +55,10 @@ class BytePairModel:
         return self._encode_valid(part)
 
     def _encode_valid(self, text: str) -> list[int]:
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        if len(text) < _LONG:
+            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        else:
+            ids = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
         return ids
 
     def _encode_surrogates(self, text: str) -> list[int]:
