@@ -21,7 +21,7 @@ def add_arguments(parser: Parser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     from ggpy.kernels.cpu import library
-    from ggpy.kernels.cpu.sample_pool import RARE
+    from ggpy.kernels.cpu.sample_candidates import RARE
     from ggpy.tools.loading import KernelProgress, load
 
     models = args.models or [entry.name for entry in CATALOGUE if entry.is_present]

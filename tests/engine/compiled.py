@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from ggpy.engine.config import SamplingParams
 from ggpy.engine.sampling import Sampler, SamplingMemory
 from ggpy.engine.sampling.dry import NO_BREAKERS, Breakers
-from ggpy.kernels.cpu.sample_pool import POOL, ROW
-from tests.engine.sampler_meaning import Pool
+from ggpy.kernels.cpu.sample_candidates import CANDIDATES, ROW
+from tests.engine.sampler_meaning import Candidates
 
 Float32 = NDArray[np.float32]
 SELECTORS = ("draw", "mirostat_learn", "adaptive", "adaptive_learn")
@@ -26,7 +26,7 @@ def sample(sampler: Sampler, logits: Float32, tokens: Sequence[int] = ()) -> int
 
 
 def candidates(p: SamplingParams, logits: Float32, tokens: Sequence[int] = (),
-               breakers: Breakers = NO_BREAKERS) -> Pool:
+               breakers: Breakers = NO_BREAKERS) -> Candidates:
     """What the chain of `p` leaves before the draw, put in order."""
     sampler = Sampler(p, breakers=breakers)
     row, before = sampler.row(logits, tokens), logits.copy()
@@ -34,15 +34,15 @@ def candidates(p: SamplingParams, logits: Float32, tokens: Sequence[int] = (),
     sampler._result[:] = -1
     _memory.choose([(sampler, logits, tokens)])
     assert np.array_equal(logits, before), "the backend's own logits stay as they are"
-    pool = _memory._pools[0]
+    words = _memory._candidates[0]
 
     def array(field: str, ctype: Any) -> NDArray[Any]:
-        address = int(pool[getattr(POOL, field) // 8])
-        n = int(pool[POOL.n // 8])
+        address = int(words[getattr(CANDIDATES, field) // 8])
+        n = int(words[CANDIDATES.n // 8])
         return np.array((ctype * n).from_address(address)) if address else np.arange(n)
 
     ids, values = array("ids", ctypes.c_int32), array("logits", ctypes.c_float)
-    left = Pool(ids.astype(np.intp), values.astype(np.float32))
-    if pool[POOL.keys // 8]:
+    left = Candidates(ids.astype(np.intp), values.astype(np.float32))
+    if words[CANDIDATES.keys // 8]:
         left.take(np.argsort(-array("keys", ctypes.c_float), kind="stable"))
     return left

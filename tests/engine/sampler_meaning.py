@@ -11,7 +11,7 @@ INF = np.float32(np.inf)
 
 
 @dataclass
-class Pool:
+class Candidates:
     """Candidates in their order."""
 
     ids: NDArray[np.intp]
@@ -33,80 +33,80 @@ class Pool:
         return self.weights() / np.float32(self.weights().sum(dtype=np.float64))
 
 
-def top_k(pool: Pool, k: int) -> None:
+def top_k(candidates: Candidates, k: int) -> None:
     if k:
-        pool.sort()
-        pool.take(slice(k))
+        candidates.sort()
+        candidates.take(slice(k))
 
 
-def top_p(pool: Pool, p: float, min_keep: int) -> None:
+def top_p(candidates: Candidates, p: float, min_keep: int) -> None:
     if p < 1:
-        pool.sort()
-        running = np.cumsum(pool.weights().astype(np.float64))
-        pool.take(slice(max(1 + int(np.count_nonzero(running < p * running[-1])), min_keep)))
+        candidates.sort()
+        running = np.cumsum(candidates.weights().astype(np.float64))
+        candidates.take(slice(max(1 + int(np.count_nonzero(running < p * running[-1])), min_keep)))
 
 
-def min_p(pool: Pool, p: float, min_keep: int) -> None:
+def min_p(candidates: Candidates, p: float, min_keep: int) -> None:
     if p > 0:
-        kept = pool.logits >= pool.logits.max() + np.float32(np.log(p))
+        kept = candidates.logits >= candidates.logits.max() + np.float32(np.log(p))
         if np.count_nonzero(kept) >= min_keep:
-            pool.take(kept)
+            candidates.take(kept)
         else:
-            pool.sort()
-            pool.take(slice(min_keep))
+            candidates.sort()
+            candidates.take(slice(min_keep))
 
 
-def typ_p(pool: Pool, p: float, min_keep: int) -> None:
+def typ_p(candidates: Candidates, p: float, min_keep: int) -> None:
     """Information is a constant less the logit, so the distance to its average is that of the logit to its average."""
     if p < 1:
-        weights = pool.weights().astype(np.float64)
-        below = pool.logits - pool.logits.max()
+        weights = candidates.weights().astype(np.float64)
+        below = candidates.logits - candidates.logits.max()
         average = np.sum(weights * np.maximum(below, -1000.0)) / weights.sum()
         order = np.argsort(abs(below - np.float32(average)), kind="stable")
         running = np.cumsum(weights[order])
-        pool.take(order[: max(1 + int(np.count_nonzero(running <= p * running[-1])), min_keep)])
-        pool.is_sorted = False
+        candidates.take(order[: max(1 + int(np.count_nonzero(running <= p * running[-1])), min_keep)])
+        candidates.is_sorted = False
 
 
-def top_n_sigma(pool: Pool, n: float) -> None:
-    if n > 0 and len(pool.ids) > 1:
-        finite = pool.logits[pool.logits > -INF].astype(np.float64)
+def top_n_sigma(candidates: Candidates, n: float) -> None:
+    if n > 0 and len(candidates.ids) > 1:
+        finite = candidates.logits[candidates.logits > -INF].astype(np.float64)
         bound = np.float32(finite.max() - n * np.sqrt(np.mean((finite - finite.mean()) ** 2)))
-        pool.logits = np.where(pool.logits < bound, -INF, pool.logits)
+        candidates.logits = np.where(candidates.logits < bound, -INF, candidates.logits)
 
 
-def xtc(pool: Pool, threshold: float, min_keep: int) -> None:
-    if len(pool.ids) > 1:
-        pool.sort()
-        n = max(0, int(np.count_nonzero(pool.probabilities() >= np.float32(threshold))) - 1)
-        if len(pool.ids) - n >= min_keep:
-            pool.take(slice(n, None))
+def xtc(candidates: Candidates, threshold: float, min_keep: int) -> None:
+    if len(candidates.ids) > 1:
+        candidates.sort()
+        n = max(0, int(np.count_nonzero(candidates.probabilities() >= np.float32(threshold))) - 1)
+        if len(candidates.ids) - n >= min_keep:
+            candidates.take(slice(n, None))
 
 
-def temperature(pool: Pool, value: float) -> None:
+def temperature(candidates: Candidates, value: float) -> None:
     if value == 0:
-        pool.take([int(np.argmax(pool.logits))])
+        candidates.take([int(np.argmax(candidates.logits))])
     else:
-        pool.logits = pool.logits / np.float32(value)
+        candidates.logits = candidates.logits / np.float32(value)
 
 
-def dynamic_temperature(pool: Pool, value: float, spread: float, exponent: float) -> None:
-    if len(pool.ids) > 1:
-        pool.sort()
-        probabilities = pool.probabilities().astype(np.float64)
+def dynamic_temperature(candidates: Candidates, value: float, spread: float, exponent: float) -> None:
+    if len(candidates.ids) > 1:
+        candidates.sort()
+        probabilities = candidates.probabilities().astype(np.float64)
         probabilities = probabilities[probabilities > 0]
-        part = -np.sum(probabilities * np.log(probabilities)) / np.log(len(pool.ids))
+        part = -np.sum(probabilities * np.log(probabilities)) / np.log(len(candidates.ids))
         low = max(0.0, value - spread)
-        temperature(pool, low + (value + spread - low) * max(0.0, part) ** exponent)
+        temperature(candidates, low + (value + spread - low) * max(0.0, part) ** exponent)
 
 
-def penalties(pool: Pool, window: list[int], repeat: float, frequency: float, presence: float) -> None:
-    logits = pool.logits.copy()
-    for i, token in enumerate(pool.ids):
+def penalties(candidates: Candidates, window: list[int], repeat: float, frequency: float, presence: float) -> None:
+    logits = candidates.logits.copy()
+    for i, token in enumerate(candidates.ids):
         if count := window.count(int(token)):
             x = logits[i] / np.float32(repeat) if logits[i] > 0 else logits[i] * np.float32(repeat)
             logits[i] = x - (np.float32(count) * np.float32(frequency) + np.float32(presence))
-    pool.logits, pool.is_sorted = logits, False
+    candidates.logits, candidates.is_sorted = logits, False
 
 
 def copies(window: list[int]) -> dict[int, int]:
@@ -120,16 +120,17 @@ def copies(window: list[int]) -> dict[int, int]:
     return longest
 
 
-def dry(pool: Pool, window: list[int], multiplier: float, base: float, allowed_length: int, limit: int) -> None:
+def dry(candidates: Candidates, window: list[int], multiplier: float, base: float, allowed_length: int,
+        limit: int) -> None:
     """`limit` is how many tokens follow the last breaker."""
     if len(window) <= allowed_length or limit < allowed_length:
         return
-    logits = pool.logits.copy()
+    logits = candidates.logits.copy()
     for token, copied in copies(window).items():
         if min(copied, limit) >= allowed_length:
             penalty = multiplier * base ** (min(copied, limit) - allowed_length)
-            logits[pool.ids == token] -= np.float32(penalty)
-    pool.logits, pool.is_sorted = logits, False
+            logits[candidates.ids == token] -= np.float32(penalty)
+    candidates.logits, candidates.is_sorted = logits, False
 
 
 class Random:
@@ -148,6 +149,6 @@ class Random:
         return min(value, np.nextafter(np.float32(1), np.float32(0)))
 
 
-def draw(pool: Pool, number: float) -> int:
-    running = np.cumsum(pool.weights().astype(np.float64))
-    return int(pool.ids[np.argmax(running >= running[-1] * number)])
+def draw(candidates: Candidates, number: float) -> int:
+    running = np.cumsum(candidates.weights().astype(np.float64))
+    return int(candidates.ids[np.argmax(running >= running[-1] * number)])

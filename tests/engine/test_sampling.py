@@ -21,10 +21,10 @@ from ggpy.engine.sampling.chain import make_chain, methods_of
 from ggpy.engine.sampling.dry import NO_BREAKERS, Breakers
 from ggpy.errors import ConfigError, GgpyError
 from ggpy.kernels.cpu import library
-from ggpy.kernels.cpu.sample_pool import CALLS, COMMON, RARE
+from ggpy.kernels.cpu.sample_candidates import CALLS, COMMON, RARE
 from ggpy.kernels.cpu.team import Team
 from tests.engine.compiled import candidates, sample
-from tests.engine.sampler_meaning import Pool, Random
+from tests.engine.sampler_meaning import Candidates, Random
 
 ALL: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 7}      # nothing is cut off
 
@@ -286,8 +286,8 @@ def after_dry(window: list[int], n_vocab: int, breakers: dict[int, list[tuple[in
               **params: Any) -> list[float]:
     """What DRY makes of logits that are all 0."""
     p = SamplingParams(samplers=("dry",), dry_penalty_last_n=None, **params)
-    pool = candidates(p, np.zeros(n_vocab, np.float32), window, Breakers.of(breakers or {}))
-    return [float(x) for x in pool.logits]
+    left = candidates(p, np.zeros(n_vocab, np.float32), window, Breakers.of(breakers or {}))
+    return [float(x) for x in left.logits]
 
 
 @pytest.mark.parametrize(("breakers", "expected"), [
@@ -344,7 +344,7 @@ def test_the_temperature_follows_the_entropy() -> None:
 def test_mirostat_keeps_the_surprise_near_its_target() -> None:
     """Over many tokens drawn from logits that would surprise by 4.9 bits."""
     logits = np.random.default_rng(3).normal(0, 2.5, 500).astype(np.float32)
-    bits = -np.log2(Pool(np.arange(500), logits).probabilities())
+    bits = -np.log2(Candidates(np.arange(500), logits).probabilities())
     for version in (1, 2):
         sampler = Sampler(SamplingParams(seed=1, temperature=1, mirostat=version, mirostat_tau=3.0))
         assert np.mean([bits[sample(sampler, logits)] for _ in range(600)]) < 4
@@ -416,7 +416,7 @@ def test_every_sampling_kernel_is_listed() -> None:
 def methods_called(function: Any, helpers: dict[str, Any]) -> set[str]:
     """The methods of candidates that the source of a kernel calls, itself or in its helpers."""
     source = inspect.getsource(getattr(function, "py_func", function))
-    found = set(re.findall(r"call\(pool, POOL\.(\w+)", source))
+    found = set(re.findall(r"call\(candidates, CANDIDATES\.(\w+)", source))
     for name, helper in helpers.items():
         if hasattr(helper, "py_func") and helper is not function and f"{name}(" in source:
             found |= methods_called(helper, helpers)

@@ -11,7 +11,7 @@ from ggpy.engine.config import SAMPLERS, SamplingParams
 from ggpy.engine.sampling import Sampler
 from tests.engine import sampler_meaning as meaning
 from tests.engine.compiled import candidates, sample
-from tests.engine.sampler_meaning import Pool, Random
+from tests.engine.sampler_meaning import Candidates, Random
 
 Logits = NDArray[np.float32]
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 1, 4, 1, 5, 9, 2, 3, 1, 4, 1]
@@ -44,44 +44,44 @@ LOGITS: dict[str, Callable[[np.random.Generator], Logits]] = {
 }
 
 
-def apply(name: str, pool: Pool, p: SamplingParams) -> None:
+def apply(name: str, meant: Candidates, p: SamplingParams) -> None:
     """Sampler `name` of `p` as `sampler_meaning` has it."""
     match name:
         case "penalties":
-            meaning.penalties(pool, TOKENS, p.repeat_penalty, p.frequency_penalty, p.presence_penalty)
+            meaning.penalties(meant, TOKENS, p.repeat_penalty, p.frequency_penalty, p.presence_penalty)
         case "dry":
-            meaning.dry(pool, TOKENS, p.dry_multiplier, p.dry_base, p.dry_allowed_length, len(TOKENS))
+            meaning.dry(meant, TOKENS, p.dry_multiplier, p.dry_base, p.dry_allowed_length, len(TOKENS))
         case "top_n_sigma":
-            meaning.top_n_sigma(pool, p.top_n_sigma)
+            meaning.top_n_sigma(meant, p.top_n_sigma)
         case "top_k":
-            meaning.top_k(pool, p.top_k)
+            meaning.top_k(meant, p.top_k)
         case "typ_p":
-            meaning.typ_p(pool, p.typical_p, p.min_keep)
+            meaning.typ_p(meant, p.typical_p, p.min_keep)
         case "top_p":
-            meaning.top_p(pool, p.top_p, p.min_keep)
+            meaning.top_p(meant, p.top_p, p.min_keep)
         case "min_p":
-            meaning.min_p(pool, p.min_p, p.min_keep)
+            meaning.min_p(meant, p.min_p, p.min_keep)
         case "xtc" if p.xtc_probability > 0:
-            meaning.xtc(pool, p.xtc_threshold, p.min_keep)
+            meaning.xtc(meant, p.xtc_threshold, p.min_keep)
         case "temperature" if p.dynatemp_range:
-            meaning.dynamic_temperature(pool, p.temperature, p.dynatemp_range, p.dynatemp_exponent)
+            meaning.dynamic_temperature(meant, p.temperature, p.dynatemp_range, p.dynatemp_exponent)
         case "temperature":
-            meaning.temperature(pool, p.temperature)
+            meaning.temperature(meant, p.temperature)
 
 
 def check(logits: Logits, p: SamplingParams) -> None:
     """The chain leaves the same candidates with the same logits in the same order, and draws the same token."""
-    pool = Pool(np.arange(len(logits)), logits.copy())
+    meant = Candidates(np.arange(len(logits)), logits.copy())
     with np.errstate(over="ignore"):
         for name in p.samplers:
-            apply(name, pool, p)
-    assert sample(Sampler(p), logits, TOKENS) == meaning.draw(pool, Random(p.seed or 0).double())
+            apply(name, meant, p)
+    assert sample(Sampler(p), logits, TOKENS) == meaning.draw(meant, Random(p.seed or 0).double())
     left = candidates(p, logits, TOKENS)
-    if "typ_p" in p.samplers and len(left.ids) == len(pool.ids) and np.mean(left.ids != pool.ids) < 0.01:
-        for each in (left, pool):       # distances from the average that differ in their last bit may change places
+    if "typ_p" in p.samplers and len(left.ids) == len(meant.ids) and np.mean(left.ids != meant.ids) < 0.01:
+        for each in (left, meant):       # distances from the average that differ in their last bit may change places
             each.take(np.argsort(each.ids))
-    assert left.ids.tolist() == pool.ids.tolist()
-    np.testing.assert_allclose(left.logits, pool.logits, rtol=1e-6)
+    assert left.ids.tolist() == meant.ids.tolist()
+    np.testing.assert_allclose(left.logits, meant.logits, rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", LOGITS)
@@ -122,13 +122,13 @@ def test_tokens_are_drawn_as_often_as_they_are_probable(params: dict[str, Any]) 
     """Chi-square of 4,000 draws from the candidates that the chain leaves: below its 99.9% quantile."""
     logits = np.linspace(0, 2, 12, dtype=np.float32)
     p = SamplingParams(**{"seed": 11, "temperature": 1.0, "min_p": 0.2, "mirostat_tau": 20, "mirostat_eta": 0} | params)
-    pool = Pool(np.arange(12), logits)
+    meant = Candidates(np.arange(12), logits)
     for name in () if p.mirostat else p.samplers:
-        apply(name, pool, SamplingParams(**{"temperature": 1.0, "min_p": 0.2, "xtc_threshold": 1.0, **params}))
+        apply(name, meant, SamplingParams(**{"temperature": 1.0, "min_p": 0.2, "xtc_threshold": 1.0, **params}))
     sampler = Sampler(p)
     counts = np.bincount([sample(sampler, logits) for _ in range(4000)], minlength=12)
     expected = np.zeros(12)
-    expected[pool.ids] = 4000 * pool.probabilities()
+    expected[meant.ids] = 4000 * meant.probabilities()
     assert counts[expected == 0].sum() == 0
     possible = expected > 0
     chi_square = np.sum((counts - expected)[possible] ** 2 / expected[possible])

@@ -8,7 +8,7 @@ import pytest
 from ggpy import cli
 from ggpy.hub import catalogue
 from ggpy.kernels.cpu import library
-from ggpy.kernels.cpu.sample_pool import RARE
+from ggpy.kernels.cpu.sample_candidates import RARE
 from ggpy.tools import loading
 
 

@@ -25,7 +25,7 @@ from ggpy.kernels.cpu.arguments import ROUTE_SCRATCH_BYTES, SUMS_BYTES
 from ggpy.kernels.cpu.attention_memory import attention_partials_bytes, attention_scratch_bytes
 from ggpy.kernels.cpu.kv_pages import QUANT_BLOCK
 from ggpy.kernels.cpu.packing import packing_of
-from ggpy.kernels.cpu.sample_pool import COMMON as COMMON_SAMPLERS
+from ggpy.kernels.cpu.sample_candidates import COMMON as COMMON_SAMPLERS
 from ggpy.kernels.cpu.team import TAPE_WORDS, Team
 from ggpy.machine import available_memory_bytes
 

@@ -13,7 +13,7 @@ from ggpy.engine.config import SamplingParams
 from ggpy.engine.sampling.dry import Breakers
 from ggpy.engine.sampling.random import random_state
 from ggpy.kernels.cpu.arguments import argument_block
-from ggpy.kernels.cpu.sample_pool import (
+from ggpy.kernels.cpu.sample_candidates import (
     ADAPTIVE,
     BIAS,
     CALLS,
@@ -21,6 +21,7 @@ from ggpy.kernels.cpu.sample_pool import (
     DRY,
     DYNAMIC,
     FEW,
+    LARGEST,
     MIN_P,
     MIROSTAT,
     PENALTIES,
@@ -35,7 +36,6 @@ from ggpy.kernels.cpu.sample_pool import (
 KEEP_THE_BEST = ("top_n_sigma", "top_k", "top_p", "min_p")
 ALL_TOKENS = 1 << 40            # as the length of a window
 LOG_FLOAT32_MAX = 88.7228391
-LARGEST = float(np.finfo(np.float32).max)
 SMALLEST = float(np.finfo(np.float32).tiny)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from ggpy.engine.sampling.sampler import Float32, Sampler
 from ggpy.kernels.cpu import library
 from ggpy.kernels.cpu.arguments import argument_block
-from ggpy.kernels.cpu.sample_pool import POOL, ROWS, WORK_BYTES, work_bytes
+from ggpy.kernels.cpu.sample_candidates import CANDIDATES, ROWS, WORK_BYTES, work_bytes
 from ggpy.kernels.cpu.team import Team
 
 LINE = 64           # bytes of a cache line
@@ -25,7 +25,7 @@ class SamplingMemory:
         self._address = library.addresses([RUN])[RUN]
         self._call = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(self._address)
         self._n_vocab = 0
-        self._pools = self._work = np.empty(0, np.int64)
+        self._candidates = self._work = np.empty(0, np.int64)
 
     def choose(self, rows: Sequence[tuple[Sampler, Float32, Sequence[int]]]) -> None:
         """Have samplers choose the next token, given each its logits (n_vocab,) and all tokens before it.
@@ -37,7 +37,7 @@ class SamplingMemory:
         self._make_room(max(len(logits) for _, logits, _ in rows))
         table = np.stack([sampler.row(logits, tokens) for sampler, logits, tokens in rows])
         arguments = argument_block(ROWS, rows=table.ctypes.data, n_rows=len(rows), next=0,
-                                   pools=self._pools.ctypes.data, pool_stride=self._pools.strides[0])
+                                   candidates=self._candidates.ctypes.data, stride=self._candidates.strides[0])
         if self._team is None or len(rows) == 1:
             self._call(arguments.ctypes.data, 0, 0, 1)
         else:
@@ -50,10 +50,10 @@ class SamplingMemory:
         n_threads = self._team.n_threads if self._team else 1
         sizes = {name: work_bytes(name, n_vocab) for name in WORK_BYTES}
         self._work = np.empty((n_threads, sum(sizes.values()) // 8 + LINE), np.int64)
-        self._pools = np.zeros((n_threads, (8 * len(POOL._fields) + LINE - 1) // LINE * LINE // 8), np.int64)
+        self._candidates = np.zeros((n_threads, (8 * len(CANDIDATES._fields) + LINE - 1) // LINE * LINE // 8), np.int64)
         for i in range(n_threads):
             address = -(-self._work[i].ctypes.data // LINE) * LINE
             for name, size in sizes.items():
-                self._pools[i, getattr(POOL, name) // 8] = address
+                self._candidates[i, getattr(CANDIDATES, name) // 8] = address
                 address += size
         self._n_vocab = n_vocab

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ggpy.kernels.cpu.sample_pool import MT_WORDS
+from ggpy.kernels.cpu.sample_candidates import MT_WORDS
 
 
 def random_state(seed: int) -> NDArray[np.int32]:

@@ -14,7 +14,7 @@ from ggpy.engine.sampling.dry import NO_BREAKERS, Breakers, breakers_of
 from ggpy.errors import GgpyError
 from ggpy.kernels.cpu import library
 from ggpy.kernels.cpu.arguments import argument_block
-from ggpy.kernels.cpu.sample_pool import METHODS, RESULT, ROW
+from ggpy.kernels.cpu.sample_candidates import METHODS, RESULT, ROW
 from ggpy.text import Tokenizer
 
 Float32 = NDArray[np.float32]

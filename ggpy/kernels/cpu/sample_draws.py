@@ -5,8 +5,8 @@ import math
 import numpy as np
 
 from ggpy.kernels.cpu.kernel import device, kernel
+from ggpy.kernels.cpu.sample_candidates import ADAPTIVE, CANDIDATES, DRAW, KEEP, LANES, MIROSTAT
 from ggpy.kernels.cpu.sample_order import largest, own_logits
-from ggpy.kernels.cpu.sample_pool import ADAPTIVE, DRAW, KEEP, MIROSTAT, POOL
 from ggpy.kernels.cpu.sample_random import next_double
 from ggpy.kernels.cpu.sample_simd import bits_greater, call, load_f64, lowest_bit, store_f64
 from ggpy.kernels.cpu.simd import (
@@ -21,7 +21,6 @@ from ggpy.kernels.cpu.simd import (
     store_i64,
 )
 
-LANES = 16
 TINY = 5e-324           # the smallest number above 0
 LN2 = math.log(2)
 HEAD = 100              # most probable tokens from which Mirostat 1 estimates the distribution
@@ -30,29 +29,29 @@ INF = float("inf")
 
 
 @kernel
-def draw(args, pool, how, unused):
+def draw(args, candidates, how, unused):
     """Chooses the first candidate whose running sum of probabilities, in order, reaches a random part of the total.
 
     Without a finite logit there is nothing to choose from.
     """
-    call(pool, POOL.weigh, 0, 0)
-    total = load_f64(pool + POOL.total)
+    call(candidates, CANDIDATES.weigh, 0, 0)
+    total = load_f64(candidates + CANDIDATES.total)
     if not total >= 1.0:
-        store_i64(pool + POOL.is_broken, 1)
+        store_i64(candidates + CANDIDATES.is_broken, 1)
         return
     number = 0.0
-    if load_i64(args + DRAW.needs_two) == 0 or load_i64(pool + POOL.n) > 1:
+    if load_i64(args + DRAW.needs_two) == 0 or load_i64(candidates + CANDIDATES.n) > 1:
         number = next_double(load_i64(args + DRAW.random))
-    store_f64(pool + POOL.target, max(total * number, TINY))
-    call(pool, POOL.reach, 0, 0)
+    store_f64(candidates + CANDIDATES.target, max(total * number, TINY))
+    call(candidates, CANDIDATES.reach, 0, 0)
 
 
 @kernel
-def mirostat_1(args, pool, how, unused):
+def mirostat_1(args, candidates, how, unused):
     """The k most probable, k from an estimate of how steeply probabilities fall with rank (Basu et al., 2021)."""
-    call(pool, POOL.sort, 0, 0)
-    head, products, squares = load_i64(pool + POOL.chances), 0.0, 0.0
-    fill_head(head, load_i64(pool + POOL.logits), load_i64(pool + POOL.n))
+    call(candidates, CANDIDATES.sort, 0, 0)
+    head, products, squares = load_i64(candidates + CANDIDATES.chances), 0.0, 0.0
+    fill_head(head, load_i64(candidates + CANDIDATES.logits), load_i64(candidates + CANDIDATES.n))
     for i in range(1, HEAD):
         above, logit = load_f32(head + 4 * i - 4), load_f32(head + 4 * i)
         if logit > -INF:                    # a token that cannot come says nothing of the slope
@@ -61,9 +60,9 @@ def mirostat_1(args, pool, how, unused):
             squares += t * t
     k = 1
     if squares > 0.0:
-        log_n = math.log(load_i64(pool + POOL.n_vocab))
+        log_n = math.log(load_i64(candidates + CANDIDATES.n_vocab))
         k = n_considered(products / squares, load_f64(args + MIROSTAT.mu), log_n)
-    call(pool, POOL.first, k, 0)
+    call(candidates, CANDIDATES.first, k, 0)
 
 
 @device
@@ -98,40 +97,41 @@ def n_considered(s, mu, log_n):
 
 
 @kernel
-def mirostat_2(args, pool, how, unused):
+def mirostat_2(args, candidates, how, unused):
     """Those whose surprise, -log2 of the probability, is at most mu; one at least."""
-    call(pool, POOL.sort, 0, 0)
-    call(pool, POOL.weigh, 0, 0)
-    logits, n = load_i64(pool + POOL.logits), load_i64(pool + POOL.n)
+    call(candidates, CANDIDATES.sort, 0, 0)
+    call(candidates, CANDIDATES.weigh, 0, 0)
+    logits, n = load_i64(candidates + CANDIDATES.logits), load_i64(candidates + CANDIDATES.n)
     most = largest(logits, n)
-    cut = most + np.float32(math.log(load_f64(pool + POOL.total)) - load_f64(args + MIROSTAT.mu) * LN2)
+    cut = most + np.float32(math.log(load_f64(candidates + CANDIDATES.total)) - load_f64(args + MIROSTAT.mu) * LN2)
     if cut > most:
-        call(pool, POOL.first, 1, 0)
+        call(candidates, CANDIDATES.first, 1, 0)
         return
-    store_f32(pool + POOL.cut, cut)
-    store_i64(pool + POOL.at, n)
-    call(pool, POOL.keep, logits, KEEP)
+    store_f32(candidates + CANDIDATES.cut, cut)
+    store_i64(candidates + CANDIDATES.at, n)
+    call(candidates, CANDIDATES.keep, logits, KEEP)
 
 
 @kernel
-def mirostat_learn(args, pool, how, unused):
+def mirostat_learn(args, candidates, how, unused):
     """Moves mu by eta for each bit that the surprise of the chosen candidate is off tau."""
-    probability = load_f32(load_i64(pool + POOL.weights) + 4 * load_i64(pool + POOL.at)) / load_f64(pool + POOL.total)
+    weight = load_f32(load_i64(candidates + CANDIDATES.weights) + 4 * load_i64(candidates + CANDIDATES.at))
+    probability = weight / load_f64(candidates + CANDIDATES.total)
     error = -math.log(probability) / LN2 - load_f64(args + MIROSTAT.tau)
     store_f64(args + MIROSTAT.mu, load_f64(args + MIROSTAT.mu) - load_f64(args + MIROSTAT.eta) * error)
 
 
 @kernel
-def adaptive(args, pool, how, unused):
+def adaptive(args, candidates, how, unused):
     """Prefers candidates with a probability near a target, so that those chosen average to it over time.
 
     The new logit is PEAK - SHARPNESS * d^2 / (1 + d), d = |p - target| / WIDTH: near the target a parabola, far from
     it a line. The target is off to the other side by as much as the decaying average of the chosen probabilities is.
     """
-    call(pool, POOL.weigh, 0, 0)
-    logits, n = own_logits(pool), load_i64(pool + POOL.n)
-    weights, chances = load_i64(pool + POOL.weights), load_i64(pool + POOL.chances)
-    total = splat_f32x16(load_f64(pool + POOL.total))
+    call(candidates, CANDIDATES.weigh, 0, 0)
+    logits, n = own_logits(candidates), load_i64(candidates + CANDIDATES.n)
+    weights, chances = load_i64(candidates + CANDIDATES.weights), load_i64(candidates + CANDIDATES.chances)
+    total = splat_f32x16(load_f64(candidates + CANDIDATES.total))
     average = load_f64(args + ADAPTIVE.weighted_sum) / load_f64(args + ADAPTIVE.total_weight)
     target = splat_f32x16(min(max(2.0 * load_f64(args + ADAPTIVE.target) - average, 0.0), 1.0))
     for i in range(0, n, LANES):
@@ -144,9 +144,9 @@ def adaptive(args, pool, how, unused):
 
 
 @kernel
-def adaptive_learn(args, pool, how, unused):
+def adaptive_learn(args, candidates, how, unused):
     """Adds the probability that the chosen candidate had to the decaying average."""
-    chance = load_f32(load_i64(pool + POOL.chances) + 4 * load_i64(pool + POOL.at))
+    chance = load_f32(load_i64(candidates + CANDIDATES.chances) + 4 * load_i64(candidates + CANDIDATES.at))
     decay = load_f64(args + ADAPTIVE.decay)
     store_f64(args + ADAPTIVE.weighted_sum, chance + decay * load_f64(args + ADAPTIVE.weighted_sum))
     store_f64(args + ADAPTIVE.total_weight, 1.0 + decay * load_f64(args + ADAPTIVE.total_weight))

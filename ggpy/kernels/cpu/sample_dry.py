@@ -10,9 +10,9 @@ import math
 import numpy as np
 
 from ggpy.kernels.cpu.kernel import device, kernel
+from ggpy.kernels.cpu.sample_candidates import CANDIDATES, DRY
 from ggpy.kernels.cpu.sample_order import own_logits
 from ggpy.kernels.cpu.sample_penalties import copy_window, replace_by_places
-from ggpy.kernels.cpu.sample_pool import DRY, POOL
 from ggpy.kernels.cpu.sample_simd import load_f64
 from ggpy.kernels.cpu.simd import load_f32, load_i32, load_i64, store_f32, store_i32, store_i64
 
@@ -62,21 +62,22 @@ def measure_copies(window, n, lengths):
 
 
 @kernel
-def dry(args, pool, how, unused):
+def dry(args, candidates, how, unused):
     """Takes multiplier * base^(n - allowed_length) off the logit of each token that would make a repetition of n tokens
     longer, if n is at least `allowed_length`. Breakers themselves stay as they are."""
     allowed = load_i64(args + DRY.allowed_length)
-    places, n = copy_window(pool, load_i64(args + DRY.last_n))
-    window, copies = load_i64(pool + POOL.window) + 4 * (load_i64(pool + POOL.n_window) - n), places + 4 * n
+    places, n = copy_window(candidates, load_i64(args + DRY.last_n))
+    window = load_i64(candidates + CANDIDATES.window) + 4 * (load_i64(candidates + CANDIDATES.n_window) - n)
+    copies = places + 4 * n
     if n <= allowed:
         return
     longest = tokens_after_breaker(args, window, n)
     if longest < allowed:
         return
     longest = min(longest, allowed + load_i64(args + DRY.max_exponent))
-    logits, lengths = own_logits(pool), load_i64(pool + POOL.weights)
-    store_i64(pool + POOL.is_sorted, 0)
-    replace_by_places(pool, places, n)
+    logits, lengths = own_logits(candidates), load_i64(candidates + CANDIDATES.weights)
+    store_i64(candidates + CANDIDATES.is_sorted, 0)
+    replace_by_places(candidates, places, n)
     measure_copies(window, n, copies)
     for i in range(1, n):                   # the copy that ends i tokens before the end goes on with token n - i
         store_i32(lengths + 4 * max(load_i32(places + 4 * (n - i)), 0), 0)

@@ -1,10 +1,22 @@
-"""Candidates in order: weights, sorting as little as it takes, and finding a place. See `sample_pool.py`.
+"""Candidates in order: weights, sorting as little as it takes, and finding a place. See `sample_candidates.py`.
 
 The order is that of 64-bit integers: in the upper half one that rises as the key falls, then the place in memory.
 """
 
 from ggpy.kernels.cpu.kernel import device, kernel
-from ggpy.kernels.cpu.sample_pool import COUNT, FEW, KEEP, N_SLICES, OTHERS, POOL, SLICE_SUMS, SUM_BLOCK
+from ggpy.kernels.cpu.sample_candidates import (
+    CANDIDATES,
+    COUNT,
+    FEW,
+    KEEP,
+    LANES,
+    LARGEST,
+    N_SLICES,
+    OTHERS,
+    SLICE_SUMS,
+    SUM_BLOCK,
+    SURELY_0,
+)
 from ggpy.kernels.cpu.sample_simd import (
     bits_at_least,
     bits_equal,
@@ -16,6 +28,7 @@ from ggpy.kernels.cpu.sample_simd import (
     lowest_bit,
     store_f64,
     sum_f64,
+    sum_products,
 )
 from ggpy.kernels.cpu.simd import (
     keep_first,
@@ -37,10 +50,8 @@ from ggpy.kernels.cpu.simd import (
     to_i32,
 )
 
-LANES = 16
 ALL = (1 << LANES) - 1  # the bits of all lanes
 INF = float("inf")
-LARGEST = 3.4028234663852886e38
 BYTE_VALUES = 256       # of a digit of the radix sort
 
 
@@ -54,26 +65,40 @@ def largest(x, n):
 
 
 @device
-def own_logits(pool):
+def best_and_mean(candidates):
+    """The best logit, and how far below it the candidates are on average, by their weights, 0 or less."""
+    n, logits = load_i64(candidates + CANDIDATES.n), load_i64(candidates + CANDIDATES.logits)
+    weights, best = load_i64(candidates + CANDIDATES.weights), largest(logits, n)
+    most, sum_below = splat_f32x16(best), 0.0
+    for i in range(0, n, LANES):
+        below = maximum(load_first(logits + 4 * i, n - i) - most, splat_f32x16(-SURELY_0))
+        sum_below += sum_products(keep_first(load_first(weights + 4 * i, n - i), n - i, splat_f32x16(0.0)), below)
+    return best, sum_below / load_f64(candidates + CANDIDATES.total)
+
+
+@device
+def own_logits(candidates):
     """Makes the logits a copy that may be written to, which the keys are not; returns its address."""
-    n, logits, own = load_i64(pool + POOL.n), load_i64(pool + POOL.logits), load_i64(pool + POOL.own_logits)
-    keys = load_i64(pool + POOL.own_keys)
-    if load_i64(pool + POOL.keys) == own:
+    n, logits = load_i64(candidates + CANDIDATES.n), load_i64(candidates + CANDIDATES.logits)
+    own = load_i64(candidates + CANDIDATES.own_logits)
+    keys = load_i64(candidates + CANDIDATES.own_keys)
+    if load_i64(candidates + CANDIDATES.keys) == own:
         for i in range(0, n, LANES):
             store(keys + 4 * i, load_first(own + 4 * i, n - i))
-        store_i64(pool + POOL.keys, keys)
+        store_i64(candidates + CANDIDATES.keys, keys)
     if logits != own:
         for i in range(0, n, LANES):
             store(own + 4 * i, load_first(logits + 4 * i, n - i))
-        store_i64(pool + POOL.logits, own)
+        store_i64(candidates + CANDIDATES.logits, own)
     return own
 
 
 @kernel
-def best(args, pool, how, unused):
+def best(args, candidates, how, unused):
     """Only the first in order stays, and if the order is that of memory, the first of the largest logits."""
-    n, logits, ids = load_i64(pool + POOL.n), load_i64(pool + POOL.logits), load_i64(pool + POOL.ids)
-    keys = load_i64(pool + POOL.keys)
+    n, logits = load_i64(candidates + CANDIDATES.n), load_i64(candidates + CANDIDATES.logits)
+    ids = load_i64(candidates + CANDIDATES.ids)
+    keys = load_i64(candidates + CANDIDATES.keys)
     keys = logits if keys == 0 else keys
     most = largest(keys, n)
     at = 0
@@ -81,22 +106,22 @@ def best(args, pool, how, unused):
         group = bits_equal(load_first(keys + 4 * at, n - at), splat_f32x16(most))
         at += LANES if group == 0 else lowest_bit(group)
     if at >= n or not -LARGEST <= most <= LARGEST:
-        store_i64(pool + POOL.is_broken, 1)
+        store_i64(candidates + CANDIDATES.is_broken, 1)
         at = 0
-    store_i32(load_i64(pool + POOL.own_ids), at if ids == 0 else load_i32(ids + 4 * at))
-    store_f32(load_i64(pool + POOL.own_logits), load_f32(logits + 4 * at))
-    store_i64(pool + POOL.ids, load_i64(pool + POOL.own_ids))
-    store_i64(pool + POOL.logits, load_i64(pool + POOL.own_logits))
-    store_i64(pool + POOL.keys, 0)
-    store_i64(pool + POOL.n, 1)
-    store_i64(pool + POOL.at, 0)
+    store_i32(load_i64(candidates + CANDIDATES.own_ids), at if ids == 0 else load_i32(ids + 4 * at))
+    store_f32(load_i64(candidates + CANDIDATES.own_logits), load_f32(logits + 4 * at))
+    store_i64(candidates + CANDIDATES.ids, load_i64(candidates + CANDIDATES.own_ids))
+    store_i64(candidates + CANDIDATES.logits, load_i64(candidates + CANDIDATES.own_logits))
+    store_i64(candidates + CANDIDATES.keys, 0)
+    store_i64(candidates + CANDIDATES.n, 1)
+    store_i64(candidates + CANDIDATES.at, 0)
 
 
 @kernel
-def weigh(args, pool, how, unused):
+def weigh(args, candidates, how, unused):
     """Probabilities but for a common factor, e^(logit - best), their sums by blocks of SUM_BLOCK, and their total."""
-    n, logits = load_i64(pool + POOL.n), load_i64(pool + POOL.logits)
-    weights, sums = load_i64(pool + POOL.weights), load_i64(pool + POOL.sums)
+    n, logits = load_i64(candidates + CANDIDATES.n), load_i64(candidates + CANDIDATES.logits)
+    weights, sums = load_i64(candidates + CANDIDATES.weights), load_i64(candidates + CANDIDATES.sums)
     most = splat_f32x16(largest(logits, n))
     zero = splat_f32x16(0.0)
     total = 0.0
@@ -108,48 +133,48 @@ def weigh(args, pool, how, unused):
             block += sum_f64(weight)
         store_f64(sums + start // SUM_BLOCK * 8, block)
         total += block
-    store_f64(pool + POOL.total, total)
+    store_f64(candidates + CANDIDATES.total, total)
 
 
 @kernel
-def sort(by, pool, how, unused):
+def sort(by, candidates, how, unused):
     """From now on candidates stand by falling `by`, float32 (n,) or 0 for the logits; many of them by `keys` alone."""
-    n = load_i64(pool + POOL.n)
-    if by == 0 and load_i64(pool + POOL.is_sorted) != 0:
+    n = load_i64(candidates + CANDIDATES.n)
+    if by == 0 and load_i64(candidates + CANDIDATES.is_sorted) != 0:
         return
-    if load_i64(pool + POOL.keys) != 0:
-        call(pool, POOL.settle, 0, 0)
-    keys = load_i64(pool + POOL.logits) if by == 0 else by
-    store_i64(pool + POOL.is_sorted, 1 if by == 0 else 0)
+    if load_i64(candidates + CANDIDATES.keys) != 0:
+        call(candidates, CANDIDATES.settle, 0, 0)
+    keys = load_i64(candidates + CANDIDATES.logits) if by == 0 else by
+    store_i64(candidates + CANDIDATES.is_sorted, 1 if by == 0 else 0)
     i = 1
     while i < n and load_f32(keys + 4 * i) <= load_f32(keys + 4 * i - 4):
         i += 1
     if i < n:                               # else they stand so already
-        store_i64(pool + POOL.keys, keys)
+        store_i64(candidates + CANDIDATES.keys, keys)
         if n <= FEW:
-            call(pool, POOL.settle, 0, 0)
+            call(candidates, CANDIDATES.settle, 0, 0)
 
 
 @kernel
-def settle(args, pool, how, unused):
+def settle(args, candidates, how, unused):
     """Puts candidates that have keys into their order in memory."""
-    n, keys = load_i64(pool + POOL.n), load_i64(pool + POOL.keys)
-    pairs, spare = load_i64(pool + POOL.pairs), load_i64(pool + POOL.spare)
+    n, keys = load_i64(candidates + CANDIDATES.n), load_i64(candidates + CANDIDATES.keys)
+    pairs, spare = load_i64(candidates + CANDIDATES.pairs), load_i64(candidates + CANDIDATES.spare)
     for i in range(n):
         store_i64(pairs + 8 * i, pair(load_i32(keys + 4 * i), i))
-    pairs, spare = sort_pairs(pairs, spare, n, load_i64(pool + POOL.slices))
-    logits, ids = load_i64(pool + POOL.logits), load_i64(pool + POOL.ids)
+    pairs, spare = sort_pairs(pairs, spare, n, load_i64(candidates + CANDIDATES.slices))
+    logits, ids = load_i64(candidates + CANDIDATES.logits), load_i64(candidates + CANDIDATES.ids)
     for i in range(n):
         at = load_i64(pairs + 8 * i) & 0xFFFFFFFF
         store_i32(spare + 8 * i, at if ids == 0 else load_i32(ids + 4 * at))
         store_i32(spare + 8 * i + 4, load_i32(logits + 4 * at))
-    logits, ids = load_i64(pool + POOL.own_logits), load_i64(pool + POOL.own_ids)
+    logits, ids = load_i64(candidates + CANDIDATES.own_logits), load_i64(candidates + CANDIDATES.own_ids)
     for i in range(n):
         store_i32(ids + 4 * i, load_i32(spare + 8 * i))
         store_i32(logits + 4 * i, load_i32(spare + 8 * i + 4))
-    store_i64(pool + POOL.logits, logits)
-    store_i64(pool + POOL.ids, ids)
-    store_i64(pool + POOL.keys, 0)
+    store_i64(candidates + CANDIDATES.logits, logits)
+    store_i64(candidates + CANDIDATES.ids, ids)
+    store_i64(candidates + CANDIDATES.keys, 0)
 
 
 @device
@@ -195,15 +220,16 @@ def sort_pairs(pairs, spare, n, places):
 
 
 @kernel
-def keep(x, pool, how, unused):
-    """Of the floats x (n,), only those above `cut` and, up to place `at`, those equal to it stay in the pool.
+def keep(x, candidates, how, unused):
+    """Of the floats x (n,), only those above `cut` and, up to place `at`, those equal to it stay.
 
     `how` is KEEP, or OTHERS: only the others stay, or COUNT: all stay, `n_kept` says of how many this is true.
     """
-    n, ids, keys = load_i64(pool + POOL.n), load_i64(pool + POOL.ids), load_i64(pool + POOL.keys)
-    logits, own_logits = load_i64(pool + POOL.logits), load_i64(pool + POOL.own_logits)
-    own_ids, own_keys = load_i64(pool + POOL.own_ids), load_i64(pool + POOL.own_keys)
-    cut, n_ties = splat_f32x16(load_f32(pool + POOL.cut)), load_i64(pool + POOL.at) + 1
+    n, ids = load_i64(candidates + CANDIDATES.n), load_i64(candidates + CANDIDATES.ids)
+    keys = load_i64(candidates + CANDIDATES.keys)
+    logits, own_logits = load_i64(candidates + CANDIDATES.logits), load_i64(candidates + CANDIDATES.own_logits)
+    own_ids, own_keys = load_i64(candidates + CANDIDATES.own_ids), load_i64(candidates + CANDIDATES.own_keys)
+    cut, n_ties = splat_f32x16(load_f32(candidates + CANDIDATES.cut)), load_i64(candidates + CANDIDATES.at) + 1
     has_keys = keys != 0 and keys != logits
     m = 0
     for i in range(0, n, LANES):
@@ -232,28 +258,28 @@ def keep(x, pool, how, unused):
                 store_i32(own_keys + 4 * m, load_i32(keys + 4 * at))
             m += 1
     if how == COUNT:
-        store_i64(pool + POOL.n_kept, m)
+        store_i64(candidates + CANDIDATES.n_kept, m)
         return
-    store_i64(pool + POOL.n, m)
-    store_i64(pool + POOL.ids, own_ids)
-    store_i64(pool + POOL.logits, own_logits)
+    store_i64(candidates + CANDIDATES.n, m)
+    store_i64(candidates + CANDIDATES.ids, own_ids)
+    store_i64(candidates + CANDIDATES.logits, own_logits)
     if keys != 0:
-        store_i64(pool + POOL.keys, own_keys if has_keys else own_logits)
+        store_i64(candidates + CANDIDATES.keys, own_keys if has_keys else own_logits)
         if m <= FEW:
-            call(pool, POOL.settle, 0, 0)
+            call(candidates, CANDIDATES.settle, 0, 0)
 
 
 @kernel
-def reach(args, pool, how, unused):
+def reach(args, candidates, how, unused):
     """Sets `at` and `cut` to the candidate at which the running sum of weights, in order, reaches `target`.
 
     `target` is above 0 and at most `total`, so that is one which adds to the sum.
     """
-    target, n = load_f64(pool + POOL.target), load_i64(pool + POOL.n)
-    if load_i64(pool + POOL.keys) != 0:
-        call(pool, POOL.find, 0, 0)
+    target, n = load_f64(candidates + CANDIDATES.target), load_i64(candidates + CANDIDATES.n)
+    if load_i64(candidates + CANDIDATES.keys) != 0:
+        call(candidates, CANDIDATES.find, 0, 0)
         return
-    weights, sums = load_i64(pool + POOL.weights), load_i64(pool + POOL.sums)
+    weights, sums = load_i64(candidates + CANDIDATES.weights), load_i64(candidates + CANDIDATES.sums)
     start, running = 0, 0.0
     while start + SUM_BLOCK < n and running + load_f64(sums + start // SUM_BLOCK * 8) < target:
         running += load_f64(sums + start // SUM_BLOCK * 8)
@@ -265,34 +291,36 @@ def reach(args, pool, how, unused):
             at = i
             running += weight
         i += 1
-    store_i64(pool + POOL.at, at)
-    store_f32(pool + POOL.cut, load_f32(load_i64(pool + POOL.logits) + 4 * at))
+    store_i64(candidates + CANDIDATES.at, at)
+    store_f32(candidates + CANDIDATES.cut, load_f32(load_i64(candidates + CANDIDATES.logits) + 4 * at))
 
 
 @kernel
-def first(k, pool, how, unused):
+def first(k, candidates, how, unused):
     """Only the first k in order stay."""
-    n, keys = load_i64(pool + POOL.n), load_i64(pool + POOL.keys)
+    n, keys = load_i64(candidates + CANDIDATES.n), load_i64(candidates + CANDIDATES.keys)
     if k >= n:
         return
     if keys == 0:
-        store_i64(pool + POOL.n, k)
+        store_i64(candidates + CANDIDATES.n, k)
         return
-    weights = load_i64(pool + POOL.weights)
+    weights = load_i64(candidates + CANDIDATES.weights)
     for i in range(0, n, LANES):
         store(weights + 4 * i, splat_f32x16(1.0))
-    store_f64(pool + POOL.target, k * 1.0)
-    call(pool, POOL.find, 0, 0)
-    call(pool, POOL.keep, keys, KEEP)
+    store_f64(candidates + CANDIDATES.target, k * 1.0)
+    call(candidates, CANDIDATES.find, 0, 0)
+    call(candidates, CANDIDATES.keep, keys, KEEP)
 
 
 @kernel
-def find(args, pool, how, unused):
+def find(args, candidates, how, unused):
     """As `reach`, of candidates that have keys: adds up slices of their range and sorts the one where it happens."""
-    n, keys, weights = load_i64(pool + POOL.n), load_i64(pool + POOL.keys), load_i64(pool + POOL.weights)
-    pairs, numbers, sums = load_i64(pool + POOL.pairs), load_i64(pool + POOL.spare), load_i64(pool + POOL.slices)
+    n, keys = load_i64(candidates + CANDIDATES.n), load_i64(candidates + CANDIDATES.keys)
+    weights = load_i64(candidates + CANDIDATES.weights)
+    pairs, numbers = load_i64(candidates + CANDIDATES.pairs), load_i64(candidates + CANDIDATES.spare)
+    sums = load_i64(candidates + CANDIDATES.slices)
     slice_candidates(keys, n, weights, numbers, sums, pairs)
-    target, before, running, last = load_f64(pool + POOL.target), 0.0, 0.0, 0
+    target, before, running, last = load_f64(candidates + CANDIDATES.target), 0.0, 0.0, 0
     for i in range(N_SLICES):
         if running >= target:
             break
@@ -319,8 +347,8 @@ def find(args, pool, how, unused):
             at = candidate
             running += weight
         i += 1
-    store_i64(pool + POOL.at, at)
-    store_f32(pool + POOL.cut, load_f32(keys + 4 * at))
+    store_i64(candidates + CANDIDATES.at, at)
+    store_f32(candidates + CANDIDATES.cut, load_f32(keys + 4 * at))
 
 
 @device

@@ -3,30 +3,31 @@
 import numpy as np
 
 from ggpy.kernels.cpu.kernel import device, kernel
+from ggpy.kernels.cpu.sample_candidates import BIAS, CANDIDATES, PENALTIES
 from ggpy.kernels.cpu.sample_order import own_logits
-from ggpy.kernels.cpu.sample_pool import BIAS, PENALTIES, POOL
 from ggpy.kernels.cpu.simd import load_f32, load_i32, load_i64, store_f32, store_i32, store_i64
 
 
 @kernel
-def bias(args, pool, how, unused):
+def bias(args, candidates, how, unused):
     """Adds `biases` to the logits of `tokens`, without repetitions, where the candidates still are all tokens."""
-    logits = own_logits(pool)
+    logits = own_logits(candidates)
     for i in range(load_i64(args + BIAS.n)):
         token = load_i32(load_i64(args + BIAS.tokens) + 4 * i)
-        if token < load_i64(pool + POOL.n):
+        if token < load_i64(candidates + CANDIDATES.n):
             logit = logits + 4 * token
             store_f32(logit, load_f32(logit) + load_f32(load_i64(args + BIAS.biases) + 4 * i))
 
 
 @device
-def replace_by_places(pool, tokens, n):
+def replace_by_places(candidates, tokens, n):
     """Replaces int32 tokens (n,) by their places among the candidates, -1 for those that are none; returns `tokens`."""
-    ids, places, n_vocab = load_i64(pool + POOL.ids), load_i64(pool + POOL.chances), load_i64(pool + POOL.n_vocab)
+    ids, places = load_i64(candidates + CANDIDATES.ids), load_i64(candidates + CANDIDATES.chances)
+    n_vocab = load_i64(candidates + CANDIDATES.n_vocab)
     if ids != 0:
         for i in range(n_vocab):
             store_i32(places + 4 * i, -1)
-        for i in range(load_i64(pool + POOL.n)):
+        for i in range(load_i64(candidates + CANDIDATES.n)):
             store_i32(places + 4 * load_i32(ids + 4 * i), i)
     for i in range(n):
         token = load_i32(tokens + 4 * i)
@@ -37,9 +38,9 @@ def replace_by_places(pool, tokens, n):
 
 
 @device
-def copy_window(pool, last_n):
+def copy_window(candidates, last_n):
     """Copies the last tokens, `last_n` at most, to the work room behind the window: (address, how many)."""
-    window, n_window = load_i64(pool + POOL.window), load_i64(pool + POOL.n_window)
+    window, n_window = load_i64(candidates + CANDIDATES.window), load_i64(candidates + CANDIDATES.n_window)
     n = min(n_window, last_n)
     room = window + 4 * n_window
     for i in range(n):
@@ -48,13 +49,13 @@ def copy_window(pool, last_n):
 
 
 @kernel
-def penalties(args, pool, how, unused):
+def penalties(args, candidates, how, unused):
     """Makes tokens of the window less likely: a logit above 0 is divided by `repeat`, another one multiplied by it,
     then `presence` and, for each time that the token occurs, `frequency` are taken off."""
-    logits, counts = own_logits(pool), load_i64(pool + POOL.weights)
-    store_i64(pool + POOL.is_sorted, 0)
-    places, n = copy_window(pool, load_i64(args + PENALTIES.last_n))
-    replace_by_places(pool, places, n)
+    logits, counts = own_logits(candidates), load_i64(candidates + CANDIDATES.weights)
+    store_i64(candidates + CANDIDATES.is_sorted, 0)
+    places, n = copy_window(candidates, load_i64(args + PENALTIES.last_n))
+    replace_by_places(candidates, places, n)
     for i in range(n):
         store_i32(counts + 4 * max(load_i32(places + 4 * i), 0), 0)
     for i in range(n):

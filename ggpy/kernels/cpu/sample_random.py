@@ -3,7 +3,7 @@
 import numpy as np
 
 from ggpy.kernels.cpu.kernel import device
-from ggpy.kernels.cpu.sample_pool import MT_WORDS
+from ggpy.kernels.cpu.sample_candidates import MT_WORDS
 from ggpy.kernels.cpu.simd import load_i32, load_i64, store_i32, store_i64
 
 BELOW_1 = 1 - 2**-53             # the largest float64 below 1

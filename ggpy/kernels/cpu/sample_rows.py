@@ -3,12 +3,9 @@
 from ggpy.kernels.cpu.arguments import WORD
 from ggpy.kernels.cpu.atomic import atomic_add, call_kernel
 from ggpy.kernels.cpu.kernel import kernel
-from ggpy.kernels.cpu.sample_pool import N_START, POOL, RESULT, ROW, ROW_BYTES, ROWS
+from ggpy.kernels.cpu.sample_candidates import CANDIDATES, LANES, LARGEST, N_START, RESULT, ROW, ROW_BYTES, ROWS
 from ggpy.kernels.cpu.sample_simd import bits_not_at_most
 from ggpy.kernels.cpu.simd import load_first, load_i32, load_i64, splat_f32x16, store_i64
-
-LANES = 16
-LARGEST = 3.4028234663852886e38
 
 
 @kernel
@@ -17,7 +14,7 @@ def run(args, step, ith, nth):
 
     A row with a logit that is infinite or no number has no token; -inf is that of one that cannot come.
     """
-    pool = load_i64(args + ROWS.pools) + ith * load_i64(args + ROWS.pool_stride)
+    candidates = load_i64(args + ROWS.candidates) + ith * load_i64(args + ROWS.stride)
     largest = splat_f32x16(LARGEST)
     while True:
         i = atomic_add(args + ROWS.next, 1)
@@ -25,17 +22,18 @@ def run(args, step, ith, nth):
             return
         row = load_i64(args + ROWS.rows) + i * ROW_BYTES
         for j in range(N_START):
-            store_i64(pool + WORD * j, load_i64(row + WORD * j))
-        n, logits, broken = load_i64(pool + POOL.n), load_i64(pool + POOL.logits), 0
+            store_i64(candidates + WORD * j, load_i64(row + WORD * j))
+        n, logits, broken = load_i64(candidates + CANDIDATES.n), load_i64(candidates + CANDIDATES.logits), 0
         for j in range(0, n, LANES):
             broken |= bits_not_at_most(load_first(logits + 4 * j, n - j), largest)
-        store_i64(pool + POOL.is_broken, broken)
+        store_i64(candidates + CANDIDATES.is_broken, broken)
         entry, n_entries = load_i64(row + ROW.tape), load_i64(row + ROW.n_entries)
-        while n_entries > 0 and load_i64(pool + POOL.is_broken) == 0:
-            call_kernel(load_i64(entry), load_i64(entry + 8), pool, 0, 0)
+        while n_entries > 0 and load_i64(candidates + CANDIDATES.is_broken) == 0:
+            call_kernel(load_i64(entry), load_i64(entry + 8), candidates, 0, 0)
             entry += 16
             n_entries -= 1
-        at, ids, result = load_i64(pool + POOL.at), load_i64(pool + POOL.ids), load_i64(row + ROW.result)
+        at, ids = load_i64(candidates + CANDIDATES.at), load_i64(candidates + CANDIDATES.ids)
+        result = load_i64(row + ROW.result)
         store_i64(result + RESULT.token, at if ids == 0 else load_i32(ids + 4 * at))
-        store_i64(result + RESULT.is_broken, load_i64(pool + POOL.is_broken))
+        store_i64(result + RESULT.is_broken, load_i64(candidates + CANDIDATES.is_broken))
         store_i64(result + RESULT.n_tokens, load_i64(row + ROW.n_tokens))

@@ -20,13 +20,13 @@ store_f64 = function(2, lambda a, v: (types.void, types.int64, types.float64),
 
 
 
-def _call(b: ir.IRBuilder, s: Any, pool: ir.Value, method: ir.Value, args: ir.Value, how: ir.Value) -> None:
+def _call(b: ir.IRBuilder, s: Any, candidates: ir.Value, method: ir.Value, args: ir.Value, how: ir.Value) -> None:
     signature = ir.FunctionType(ir.VoidType(), [INT[64]] * 4)
-    address = b.load(pointer(b, b.add(pool, method), INT[64]), align=1)
-    b.call(b.inttoptr(address, signature.as_pointer()), [args, pool, how, INT[64](0)])
+    address = b.load(pointer(b, b.add(candidates, method), INT[64]), align=1)
+    b.call(b.inttoptr(address, signature.as_pointer()), [args, candidates, how, INT[64](0)])
 
 
-# calls the kernel whose address is the field `method` of the pool as kernel(args, pool, how, 0)
+# calls the kernel whose address is the field `method` of the candidates as kernel(args, candidates, how, 0)
 call = function(4, lambda *a: (types.void, *[types.int64] * 4), _call)
 
 

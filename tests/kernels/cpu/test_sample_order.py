@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pytest
 
 from ggpy.kernels.cpu import library
-from ggpy.kernels.cpu.sample_pool import COUNT, FEW, KEEP, OTHERS, POOL, RARE, WORK_BYTES, work_bytes
+from ggpy.kernels.cpu.sample_candidates import CANDIDATES, COUNT, FEW, KEEP, OTHERS, RARE, WORK_BYTES, work_bytes
 
 Float32 = npt.NDArray[np.float32]
 METHODS = ("weigh", "sort", "settle", "keep", "first", "reach", "find", "best")
@@ -21,7 +21,7 @@ class Candidates:
 
     def __init__(self, logits: Float32) -> None:
         self.row = logits
-        self.pool = np.zeros(len(POOL._fields), np.int64)
+        self.pool = np.zeros(len(CANDIDATES._fields), np.int64)
         self.memory = {name: np.full(work_bytes(name, len(logits)), 0xAA, np.uint8) for name in WORK_BYTES}
         self.addresses = library.addresses(f"sample_order.{name}" for name in METHODS)
         self.set(n=len(logits), n_vocab=len(logits), logits=logits.ctypes.data)
@@ -30,15 +30,15 @@ class Candidates:
 
     def set(self, **values: float) -> None:
         for name, value in values.items():
-            field = self.pool[getattr(POOL, name) // 8 :][:1]
+            field = self.pool[getattr(CANDIDATES, name) // 8 :][:1]
             kind = {"cut": np.float32, "target": np.float64}.get(name, np.int64)
             field.view(kind)[0] = value
 
     def get(self, name: str) -> int:
-        return int(self.pool[getattr(POOL, name) // 8])
+        return int(self.pool[getattr(CANDIDATES, name) // 8])
 
     def total(self) -> float:
-        return float(self.pool[POOL.total // 8 :][:1].view(np.float64)[0])
+        return float(self.pool[CANDIDATES.total // 8 :][:1].view(np.float64)[0])
 
     def call(self, method: str, args: int = 0, how: int = 0) -> None:
         kernel = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(self.get(method))

@@ -1,11 +1,28 @@
 """What sampling kernels share: the candidates of one row, and their argument blocks. Imports no Numba.
 
-A sampling kernel is `(args, pool, how, unused)`: its argument block, then the candidates. A request's chain is a tape
-of (kernel address, argument block) rows, and "sample_rows.run" walks the tapes of all rows of a step. A kernel calls
-a method of the candidates, such as `sort`, by its address in the pool.
+A sampling kernel is `(args, candidates, how, unused)`: the addresses of its argument block and of the candidates. A
+request's chain is a tape of (kernel address, argument block) rows, and "sample_rows.run" walks the tapes of all rows of
+a step.
 
 Candidates stand in memory in the order in which a draw goes through them, or, if `keys` is not 0, by falling key, equal
 ones as in memory: most samplers need no more of an order than its beginning. Few candidates always stand in order.
+
+What several samplers need are the kernels of sample_order.py, the methods of the candidates, called by their addresses
+in them. In place of an argument block, a method takes a number:
+
+method   argument                   reads       sets                                    which candidates stay
+weigh                               logits      weights, sums, total                    all
+sort     by: float32 (n,); 0:       `by`        keys, or memory if there are few;       all
+         the logits                             is_sorted
+settle                              keys        memory in the order of keys; keys = 0   all
+keep     x: float32 (n,)            x, cut, at  n; memory                               by `how`, see below
+first    k                          keys        n; memory                               the first k in order
+reach    -                          weights,    at, cut: of the candidate at which      all
+find     -                          target      the running sum reaches `target`        all; those with keys
+best     -                          keys        at = 0, n = 1; is_broken                the first in order
+
+A candidate passes `keep` if its x is above `cut`, or equal to it and its place in memory not behind `at`. With `how`
+KEEP those that pass stay, with OTHERS those that do not, and with COUNT all stay and `n_kept` says how many pass.
 """
 
 from ggpy.kernels.cpu.arguments import WORD, fields
@@ -15,12 +32,14 @@ FEW = 4096              # candidates up to which putting them in order at once c
 SUM_BLOCK = 512         # weights that are added up at once
 N_SLICES = 512          # of the range of keys, where it takes finding a place in the order
 SLICE_SUMS = 4          # of each slice, so that candidates do not wait for each other
-LANES = 16
+LANES = 16              # of the vectors
+LARGEST = 3.4028234663852886e38     # finite float32
+SURELY_0 = 1000.0       # a logit this far below the best has no probability
 MT_WORDS = 624          # of the state of a Mersenne twister
 
 METHODS = "weigh sort settle keep first reach find best"       # the kernels of sample_order.py
 
-# what the pool of a row is like at first
+# what the candidates of a row are like at first
 ROW_START = (
     "n "                # candidates
     "ids "              # address of int32 (n,); 0: they are 0 .. n - 1
@@ -33,13 +52,13 @@ ROW_START = (
     "window n_window "  # address of int32 (n_window,): the last tokens before this one, and twice that for work
     f"{METHODS} ")
 N_START = len(ROW_START.split())
-# work memory of a pool: bytes for each token of the vocabulary, and besides
+# work memory: bytes for each token of the vocabulary, and besides
 WORK_BYTES = {
     "own_logits": (4, 0), "own_ids": (4, 0), "own_keys": (4, 0),
     "weights": (4, 0), "sums": (8, 0), "chances": (4, 0), "pairs": (8, 0), "spare": (8, 0),
     "slices": (0, 8 * SLICE_SUMS * N_SLICES),
 }
-POOL = fields(
+CANDIDATES = fields(
     ROW_START +
     "cut "              # float32: the key of what was found
     "target "           # float64: the running sum to find
@@ -49,7 +68,7 @@ POOL = fields(
 ROW = fields(f"{ROW_START} tape n_entries result n_tokens")
 ROW_BYTES = WORD * len(ROW._fields)
 RESULT = fields("token n_tokens is_broken")     # `n_tokens` is written last: how many tokens there were before this one
-ROWS = fields("rows n_rows next pools pool_stride")
+ROWS = fields("rows n_rows next candidates stride")
 
 BIAS = fields("tokens biases n")
 PENALTIES = fields("last_n repeat frequency presence")
