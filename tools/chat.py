@@ -67,7 +67,7 @@ class Conversation:
         turn = self._turn = Turn(question)
         messages, params = [*self.messages, {"role": "user", "content": question}], self.params
         # to encode a long text takes long, and Ctrl-C is heard only where nothing is computed
-        self._answer = Answer(lambda: self._start(turn, messages, params, on_prompt), 0)
+        self._answer = Answer(lambda: self._start(turn, messages, params, on_prompt))
         if turn.is_stopped:
             self._answer.stop()
         return self._answer

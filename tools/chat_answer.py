@@ -22,9 +22,8 @@ class Answer(Iterator[str]):
     other thread's work raised.
     """
 
-    def __init__(self, start: Callable[[], CompletionStream], n_prompt: int) -> None:
+    def __init__(self, start: Callable[[], CompletionStream]) -> None:
         self._start = start
-        self._n_prompt = n_prompt
         self._stream: CompletionStream | None = None
         self._stopped = False
         self._arrived: queue.SimpleQueue[str | BaseException | None] = queue.SimpleQueue()      # None: the end
@@ -59,7 +58,7 @@ class Answer(Iterator[str]):
         """The answer; it is what it is when this is first asked for, so ask at the end or when it was stopped."""
         if self._completion is None:
             self._completion = self._stream.completion if self._stream is not None else Completion(
-                "", [], "cancelled", self._n_prompt, 0, Timings(self._n_prompt, 0, 0.0, 0.0))
+                "", [], "cancelled", 0, 0, Timings(0, 0, 0.0, 0.0))
         return self._completion
 
     def join(self) -> None:

@@ -22,6 +22,11 @@ def test_merges_apply_by_rank_within_words(tokenizer: Tokenizer) -> None:
     assert tokenizer.encode("hello hello", add_special=False) == [HELLO, SPACE_HELLO]
 
 
+def test_a_long_text_has_the_tokens_of_a_short_one(tokenizer: Tokenizer) -> None:
+    """The library encodes it in a way of its own."""
+    assert tokenizer.encode("hello" + " hello" * 2000, add_special=False) == [HELLO, *[SPACE_HELLO] * 2000]
+
+
 def test_special_tokens_are_text_unless_parsed(tokenizer: Tokenizer) -> None:
     """A user who writes "<|im_end|>" does not end the turn."""
     as_text = tokenizer.encode("hello<|im_end|>", add_special=False)

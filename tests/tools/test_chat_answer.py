@@ -38,7 +38,7 @@ class SlowStream:
 
 
 def answer_of(stream: Any) -> Answer:
-    return Answer(lambda: stream, n_prompt=3)
+    return Answer(lambda: stream)
 
 
 def test_pieces_come_in_order_and_the_completion_is_their_sum() -> None:
@@ -86,11 +86,11 @@ def test_an_answer_can_be_stopped_before_its_request_is_taken() -> None:
         assert opened.wait(30)
         return stream
 
-    answer = Answer(start, n_prompt=3)
+    answer = Answer(start)
     answer.stop()
     assert list(answer) == []
     assert (answer.completion.finish_reason, answer.completion.tokens, answer.completion.n_prompt) == (
-        "cancelled", [], 3)
+        "cancelled", [], 0)
     opened.set()
     answer.join()
     assert stream.closed
@@ -102,4 +102,4 @@ def test_an_error_reaches_who_reads() -> None:
         raise PromptTooLongError("too long")
 
     with pytest.raises(PromptTooLongError, match="too long"):
-        next(Answer(start, n_prompt=3))
+        next(Answer(start))
