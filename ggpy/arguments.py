@@ -8,13 +8,13 @@ from ggpy.errors import ConfigError, RequestError
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
-    """Raises ConfigError if `value` is none of `choices`."""
+    """Raises ConfigError if `value` is not one of `choices`."""
     if value not in choices:
         raise ConfigError(f"{name}={value!r:.80}: expected one of {', '.join(choices)}")
 
 
 def whole_number(name: str, value: SupportsIndex, least: int) -> int:
-    """`value` as a plain int. Raises ConfigError if it is none, or less than `least`."""
+    """`value` as an int. Raises ConfigError if it is not an integer, or less than `least`."""
     number = _as_int(value)
     if number is None or number < least:
         raise ConfigError(f"{name}={value!r:.80}: expected a whole number of at least {least}")
@@ -22,25 +22,25 @@ def whole_number(name: str, value: SupportsIndex, least: int) -> int:
 
 
 def check_text(name: str, value: Any) -> None:
-    """Raises RequestError if `value` is no text."""
+    """Raises RequestError if `value` is not a string."""
     if not isinstance(value, str):
-        raise RequestError(f"{name}={value!r:.80}: expected a text")
+        raise RequestError(f"{name}={value!r:.80}: expected a string")
 
 
 def text_list(name: str, values: Iterable[str]) -> list[str]:
-    """`values` as a list. Raises RequestError for a text, which is a sequence of letters, and for what is no text."""
+    """`values` as a list. Raises RequestError if it is a single string, or if an item is not a string."""
     if isinstance(values, str):
-        raise RequestError(f"{name}={values!r:.80}: expected a list of texts; give one text as [text]")
+        raise RequestError(f"{name}={values!r:.80}: expected a list of strings; give a single one as [text]")
     items = _as_list(values)
     if items is None:
-        raise RequestError(f"{name}={values!r:.80}: expected a list of texts")
+        raise RequestError(f"{name}={values!r:.80}: expected a list of strings")
     for i, item in enumerate(items):
         check_text(f"{name}[{i}]", item)
     return items
 
 
 def token_ids(name: str, ids: Iterable[SupportsIndex]) -> list[int]:
-    """`ids` as plain ints. Raises RequestError for what is not a sequence of whole numbers."""
+    """`ids` as a list of int. Raises RequestError if it is not a sequence of integers."""
     is_text = isinstance(ids, str | bytes | bytearray)      # bytes are a sequence of numbers too
     items = None if is_text else _as_list(ids)
     if items is None:
@@ -55,7 +55,7 @@ def token_ids(name: str, ids: Iterable[SupportsIndex]) -> list[int]:
 
 
 def _as_list(values: Any) -> list[Any] | None:
-    """What `values` gives when it is iterated; None if it cannot be."""
+    """The items of `values`; None if it is not iterable."""
     try:
         return list(values)
     except TypeError:
@@ -63,7 +63,7 @@ def _as_list(values: Any) -> list[Any] | None:
 
 
 def _as_int(value: Any) -> int | None:
-    """A whole number of any type, NumPy's too, as a plain int; None for anything else, such as 2.0 or "2"."""
+    """An integer of any type, NumPy's too, as an int; None for any other value, such as 2.0 or "2"."""
     try:
         return operator.index(value)
     except TypeError:

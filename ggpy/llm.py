@@ -45,7 +45,7 @@ logger = logging.getLogger("ggpy")
 
 
 class LLM:
-    """A model, loaded.
+    """A loaded model.
 
     `model` is a path to a GGUF file or a name, such as "smollm2" or "hf:user/repo:QUANT", pulled if it is absent.
     `chat_template`, Jinja source, compiled or a built-in name such as "chatml", takes the place of the file's.
@@ -60,10 +60,11 @@ class LLM:
     which other requests go on, if that makes reading no slower; 0: in the largest ones. `progress` is told of every
     kernel that had to be compiled.
 
-    Several threads may use one LLM; requests that are live at the same time share the model's steps. Raises ConfigError
-    for settings, GGUFError, UnsupportedModelError and TokenizerError for files, TemplateError for `chat_template`,
-    PullError for names that cannot work, OutOfMemoryError if the model does not fit and KernelError if this machine
-    cannot compile or run its kernels.
+    Several threads may use one LLM; requests that are live at the same time share the model's steps.
+
+    Raises ConfigError if a setting is invalid, PullError if the model is unknown or cannot be pulled, GGUFError,
+    UnsupportedModelError or TokenizerError if its file cannot be used, TemplateError if `chat_template` does not
+    compile, OutOfMemoryError if the model does not fit, and KernelError if this machine cannot compile its kernels.
     """
 
     def __init__(self, model: str | os.PathLike[str], *, n_ctx: int | None = None, pool_tokens: int | None = None,
@@ -118,12 +119,12 @@ class LLM:
 
     def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
         """Token ids of `text`. `add_special` adds BOS and the like where the model wants them; `parse_special` reads
-        the spelling of control tokens, such as "<|im_end|>", as these. Raises RequestError for what is no text."""
+        "<|im_end|>" and the like as control tokens. Raises RequestError if `text` is not a string."""
         check_text("text", text)
         return self.tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
 
     def detokenize(self, ids: Tokens) -> str:
-        """The text of `ids`, control tokens spelled. Raises TokenizerError for an id that the model does not have."""
+        """The text of `ids`, control tokens spelled. Raises TokenizerError if an id is outside the vocabulary."""
         return self.tokenizer.decode(token_ids("ids", ids))
 
     def chat_tokens(self, messages: Sequence[Message], **options: Unpack[ChatOptions]) -> list[int]:
@@ -136,7 +137,7 @@ class LLM:
     def logits(self, ids: Tokens, positions: Positions = "last") -> Float32:
         """What the model expects after `ids`: float32 (n_positions, n_vocab), a row for each position or the last.
 
-        Where memory is short, streams give way meanwhile. Raises RequestError for `ids` that are none of the model's,
+        Where memory is short, streams give way meanwhile. Raises RequestError if an id is outside the vocabulary,
         PromptTooLongError if they do not fit the context.
         """
         check_choice("positions", positions, get_args(Positions))
@@ -149,8 +150,8 @@ class LLM:
 
         `normalize` gives them length 1. A model made for embeddings says which pooling it wants; others were not
         trained for it, and the mean is the usual choice. Where memory is short, streams give way meanwhile. Raises
-        RequestError for what is not a sequence of texts or has a text without tokens, PromptTooLongError if a text
-        does not fit the context.
+        RequestError if `texts` is not a sequence of strings or one has no tokens, PromptTooLongError if one does not
+        fit the context.
         """
         check_choice("pooling", pooling, get_args(Pooling))
         texts = text_list("texts", texts)
@@ -163,10 +164,10 @@ class LLM:
         return vectors
 
     def generate(self, prompt: str | Tokens, params: SamplingParams | None = None) -> Completion:
-        """Continue `prompt`: token ids, or a text in which control tokens may be spelled.
+        """Continue `prompt`: token ids, or a text in which "<|im_end|>" and the like are read as control tokens.
 
-        Raises RequestError for a prompt that the model cannot read, PromptTooLongError if it leaves no room for an
-        answer.
+        Raises RequestError if the prompt is empty or an id is outside the vocabulary, PromptTooLongError if it leaves
+        no room for an answer.
         """
         return self.stream(prompt, params).finish()
 
@@ -182,8 +183,8 @@ class LLM:
         """The answer to `messages`, mappings with a "role" and a "content", a text or a list of parts.
 
         `options` are tools, documents, chat_template_kwargs, add_generation_prompt and continue_final_message, which
-        takes the last message as the beginning of the answer; the completion is what follows. Raises TemplateError for
-        messages or options that the template cannot write, PromptTooLongError if they leave no room for an answer.
+        takes the last message as the beginning of the answer; the completion is what follows. Raises TemplateError if
+        the template cannot render the messages, PromptTooLongError if they leave no room for an answer.
         """
         return self.stream_chat(messages, params, **options).finish()
 
@@ -205,7 +206,7 @@ class LLM:
 
 
 def resolve(model: str | os.PathLike[str]) -> Path:
-    """The file that `model` means: a path, or a name of the catalogue, which is pulled if it is absent."""
+    """The path of `model`'s file; a model that is given by name is pulled if it is absent."""
     spec = os.fspath(model) if isinstance(model, str | os.PathLike) else model
     if not isinstance(spec, str):
         raise ConfigError(f"model={model!r:.80}: expected a path to a GGUF file or a name")
@@ -213,7 +214,7 @@ def resolve(model: str | os.PathLike[str]) -> Path:
 
 
 def compiled(template: str | ChatTemplate, tokenizer: Tokenizer) -> ChatTemplate:
-    """`template`, or what its source or built-in name means. Raises TemplateError if it does not compile."""
+    """`template`, compiled if it is Jinja source or a built-in name. Raises TemplateError if it does not compile."""
     if isinstance(template, ChatTemplate):
         return template
     source = template_source(template) if isinstance(template, str) else None

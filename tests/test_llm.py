@@ -393,7 +393,7 @@ def test_other_arguments_of_other_types_are_refused(load: Callable[..., LLM]) ->
     llm = load(n_ctx=64)
     with pytest.raises(RequestError, match=r"params=\{'max_tokens': 3\}: expected a SamplingParams"):
         llm.generate("x", {"max_tokens": 3})    # type: ignore[arg-type]
-    with pytest.raises(RequestError, match="text=5: expected a text"):
+    with pytest.raises(RequestError, match="text=5: expected a string"):
         llm.tokenize(5)     # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="positions='first': expected one of all, last"):
         llm.logits([1], "first")    # type: ignore[arg-type]
@@ -511,9 +511,9 @@ def test_embeddings_are_pooled_hidden_states(load: Callable[..., LLM], tiny: Arc
     assert llm.embed([]).shape == (0, llm.n_embd)
     with pytest.raises(ConfigError, match="pooling='sum': expected one of mean, last"):
         llm.embed(["a"], pooling="sum")    # type: ignore[arg-type]
-    with pytest.raises(RequestError, match=r"texts='text': expected a list of texts; give one text as \[text\]"):
+    with pytest.raises(RequestError, match=r"texts='text': expected a list of strings; give a single one as \[text\]"):
         llm.embed("text")
-    with pytest.raises(RequestError, match="texts=5: expected a list of texts"):
+    with pytest.raises(RequestError, match="texts=5: expected a list of strings"):
         llm.embed(5)            # type: ignore[arg-type]
-    with pytest.raises(RequestError, match=r"texts\[1\]=\[5\]: expected a text"):
+    with pytest.raises(RequestError, match=r"texts\[1\]=\[5\]: expected a string"):
         llm.embed(["a", [5]])   # type: ignore[list-item]

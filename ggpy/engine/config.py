@@ -1,4 +1,4 @@
-"""What a user chooses: for the engine before it starts, and for each request."""
+"""Settings of the engine and parameters of a request."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ class SamplingParams:
     """How a request's tokens are chosen and where it ends. Names and defaults are those of llama.cpp's server.
 
     `samplers` takes the other spellings that llama.cpp knows ("top-k", "temp", ...), `logit_bias` a mapping too.
-    Raises ConfigError for a value that cannot work.
+    Raises ConfigError if a value is out of range or of the wrong type.
     """
 
-    samplers: tuple[str, ...] = SAMPLERS        # what is applied, in this order; what is not named is off
+    samplers: tuple[str, ...] = SAMPLERS        # to apply, in this order; the others are off
     min_keep: int = 0                   # tokens that top_p, min_p, typ_p and xtc leave at least
     temperature: float = 0.8            # 0: always the most probable token
     dynatemp_range: float = 0.0         # how far the temperature moves up and down with the entropy; 0: fixed
-    dynatemp_exponent: float = 1.0      # how the entropy, from 0 to 1, becomes a place in that range
+    dynatemp_exponent: float = 1.0      # of the entropy, from 0 to 1, as a position in that range
     top_k: int = 40                     # only the k most probable tokens; 0: all
     top_p: float = 0.95                 # only the most probable tokens that add up to p; 1: all
     min_p: float = 0.05                 # only tokens at least p times as probable as the best; 0: all
@@ -117,7 +117,7 @@ class SamplingParams:
 
 
 def sampler_name(name: str) -> str:
-    """The sampler that `name` means in any of its spellings: "top_k", "top-k", "topk", ... Raises ConfigError."""
+    """The sampler called `name`, in any spelling: "top_k", "top-k", "topk", ... Raises ConfigError if it is unknown."""
     plain = name.strip().lower().replace("-", "_")
     for known in SAMPLER_LETTERS.values():
         if plain in (known, known.replace("_", "")):
@@ -128,7 +128,7 @@ def sampler_name(name: str) -> str:
 
 
 def samplers_of_letters(letters: str) -> tuple[str, ...]:
-    """The samplers of a sequence such as "edskypmxt", a letter for each. Raises ConfigError."""
+    """The samplers of a string such as "edskypmxt", a letter for each. Raises ConfigError if one is unknown."""
     for letter in letters:
         if letter not in SAMPLER_LETTERS:
             known = ", ".join(f"{key} ({name})" for key, name in SAMPLER_LETTERS.items())

@@ -33,7 +33,7 @@ _FILE_NAME = "<template>"       # what Jinja calls a template that comes from a 
 
 
 class ChatOptions(TypedDict, total=False):
-    """What may be said about a conversation beside its messages."""
+    """Options of rendering a conversation."""
 
     tools: Sequence[Mapping[str, Any]] | None       # functions that the model may call, as OpenAI's API has them
     documents: Sequence[Mapping[str, Any]] | None   # that the answer shall be based on: "title" and "text"
@@ -45,9 +45,9 @@ class ChatOptions(TypedDict, total=False):
 class ChatTemplate:
     """A compiled chat template.
 
-    `variants` are templates for special cases, by name: `tool_use` is taken when there are tools, `rag` when there are
-    documents. `special_tokens` are the texts that templates may name: `bos_token`, `eos_token`, `pad_token`,
-    `unk_token`. `key` is where the template comes from, for errors.
+    `variants` are templates for special cases, by name: `tool_use` is used when there are tools, `rag` when there are
+    documents. `special_tokens` are variables of the template: `bos_token`, `eos_token`, `pad_token`, `unk_token`. `key`
+    says in errors where the template comes from.
     Raises TemplateError, with line and reason, if `source` does not compile.
     """
 
@@ -71,7 +71,7 @@ class ChatTemplate:
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], tokenizer: Tokenizer) -> "ChatTemplate":
-        """The templates of a GGUF file; a file without one gets ChatML, and a warning says so."""
+        """The templates of a GGUF file, or ChatML, with a warning, if it has none."""
         variants = template_sources(metadata)
         default = variants.pop("default", None)
         if default is None:
@@ -81,7 +81,7 @@ class ChatTemplate:
 
     @classmethod
     def from_source(cls, source: str, tokenizer: Tokenizer, *, key: str = _KEY) -> "ChatTemplate":
-        """A template that may name the tokenizer's special tokens."""
+        """A template with the tokenizer's special tokens as variables."""
         return cls(source, variants=None, key=key, **_special_tokens(tokenizer))
 
     @functools.cached_property
@@ -107,15 +107,15 @@ class ChatTemplate:
 
         A message has a `role` and a `content`, a text or a list of parts such as `{"type": "text", "text": "Hi"}`;
         what it has of `reasoning_content`, `tool_calls` and so on is the template's to write. What the template cannot
-        take in one form it gets in the other: texts and parts, the arguments of a call as JSON text or as object.
-        Raises TemplateError for what is no conversation and, with line and reason, if the template fails.
+        take in one form it gets in the other: content as a string or as parts, arguments of calls as JSON or objects.
+        Raises TemplateError if the messages are malformed and, with line and reason, if the template fails.
         """
         return self._render(messages, None, **options).text
 
     def prompt(
         self, messages: Sequence[Mapping[str, Any]], tokenizer: Tokenizer, **options: Unpack[ChatOptions]
     ) -> ChatPrompt:
-        """As `render`, with the control tokens of the template told from those that messages only spell."""
+        """As `render`, with the spans in which messages spell control tokens, which are encoded as text."""
         return self._render(messages, tokenizer, **options)
 
     def _render(

@@ -1,4 +1,4 @@
-"""What a chat template can write, found by trial: it is rendered with small conversations and the text looked at.
+"""What a chat template can write, found by rendering it with small conversations and looking at the text.
 
 The idea is minja's (llama.cpp, vendor/minja/chat-template.hpp).
 """

@@ -83,7 +83,7 @@ class Budget:
         return total
 
     def checked(self, value: Any) -> Any:
-        """`value`, a result whose size nobody foresaw."""
+        """`value`, after counting its size."""
         if isinstance(value, str | bytes):
             self.charge_text(len(value))
         elif isinstance(value, list | tuple):
@@ -221,7 +221,7 @@ def check_filter(name: str, values: Sequence[Any], kwargs: Mapping[str, Any]) ->
 
 
 def check_widths(values: Iterable[Any]) -> None:
-    """Refuse numbers that could be the width of something enormous."""
+    """Raise LimitError if a number is too large for a width."""
     for value in values:
         if isinstance(value, int) and abs(value) > MAX_WIDTH:
             raise LimitError(f"{value:.6g} as an argument: expected at most {MAX_WIDTH:,}")

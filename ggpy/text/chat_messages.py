@@ -17,7 +17,7 @@ _CONTINUATION = "CONTINUE_FINAL_MESSAGE_TAG "        # Transformers' own, so tha
 def plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[PlainMessage]:
     """Copies of `messages` without their empty fields, with reasoning under each name that templates read.
 
-    Raises TemplateError if a message is no mapping with a role, or holds anything but plain data.
+    Raises TemplateError if a message is not a mapping with a role, or a field is not plain data.
     """
     _check_sequence(messages, "messages")
     plain = []
@@ -36,7 +36,7 @@ def plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[PlainMessage]:
 
 
 def plain_mappings(values: Sequence[Mapping[str, Any]] | None, name: str) -> list[dict[str, Any]] | None:
-    """Copies of `values`, tools or documents. Raises TemplateError if they are no mappings of plain data."""
+    """Copies of `values`, tools or documents. Raises TemplateError if one is not a mapping of plain data."""
     if values is None:
         return None
     _check_sequence(values, name)
@@ -47,7 +47,7 @@ def plain_mappings(values: Sequence[Mapping[str, Any]] | None, name: str) -> lis
 
 
 def plain_variables(values: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A copy of `values`, a template's variables by name. Raises TemplateError for those that it gets otherwise."""
+    """A copy of `values`, variables of a template by name. Raises TemplateError if a name is reserved."""
     if values is None:
         return {}
     if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
@@ -59,9 +59,9 @@ def plain_variables(values: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def plain_data(value: Any, where: str) -> Any:
-    """A copy of `value`, which a template cannot use to reach anything else.
+    """A deep copy of `value` in Python's own types, safe to hand to a template.
 
-    Raises TemplateError if it is not made of mappings, sequences, texts, numbers, booleans and None.
+    Raises TemplateError if it has anything but mappings, sequences, strings, numbers, booleans and None.
     """
     if value is None or type(value) in (str, int, float, bool):
         return value
@@ -87,8 +87,8 @@ def _check_sequence(values: Any, name: str) -> None:
 def adapt(messages: list[PlainMessage], can: Capabilities) -> None:
     """Bring `messages` into the shape that the template `can` write, in place.
 
-    Raises TemplateError for a part of a content, such as an image, that a template of texts cannot write, and for
-    arguments of a call that are not JSON.
+    Raises TemplateError if the content has a part, such as an image, that the template cannot write, or if arguments of
+    a call are not JSON.
     """
     for index, message in enumerate(messages):
         where = f"messages[{index}]"
@@ -135,7 +135,7 @@ def _adapt_arguments(call: Any, can: Capabilities, where: str) -> None:
 def mark_continuation(messages: list[PlainMessage], field: str) -> str:
     """Mark, in place, where `field` of the last message ends; returns its text so far.
 
-    Raises TemplateError if there is no such text.
+    Raises TemplateError if that field is not a string or has no text part.
     """
     if not messages:
         raise TemplateError("there is no message to continue: expected one at the end of messages")
