@@ -4,6 +4,7 @@ Values are read when asked for, so a program may set a variable before its first
 ConfigError naming the variable. This module imports nothing of ggpy but its errors, so every layer may use it.
 """
 
+import errno
 import os
 from pathlib import Path
 
@@ -38,6 +39,13 @@ def home() -> Path:
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"GGPY_HOME={value}: a file has that name; set it to a folder, or unset it")
     return folder
+
+
+def write_advice(error: OSError, variable: str = "GGPY_HOME") -> str:
+    """What to do about a folder of `variable` in which `error` let nothing be written."""
+    if error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", None)):       # Windows has no quotas of that name
+        return f"make room, or set {variable} to a folder on a larger disk"
+    return f"set {variable} to a folder that you can write to"
 
 
 def models_dir() -> Path:

@@ -25,6 +25,7 @@ def main(args: argparse.Namespace) -> int:
         with exclusive(lock_path(entry), lambda: print("another ggpy is pulling it; waiting", file=sys.stderr)):
             if not entry.folder.exists():
                 raise PullError(f"{entry.name} is not here, so there is nothing to delete; `ggpy list` shows what is")
+            what = entry.name if entry.is_present else f"what an interrupted pull of {entry.name} left"
             shutil.rmtree(entry.folder)
-        print(f"deleted {entry.name}", file=sys.stderr)
+        print(f"deleted {what}", file=sys.stderr)
     return 0

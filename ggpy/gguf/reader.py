@@ -170,8 +170,8 @@ def _read_version(cursor: Cursor) -> int:
     if magic != MAGIC:
         hint = "; this is a Git LFS pointer, fetch the file it stands for" if magic == b"vers" else ""
         found = repr(magic).removeprefix("b")
-        raise GGUFError(f"{cursor.path}: this is not a GGUF file (it begins with {found}, expected {MAGIC.decode()!r} at byte "
-                        f"0){hint}")
+        raise GGUFError(f"{cursor.path}: this is not a GGUF file (it begins with {found}, expected {MAGIC.decode()!r} "
+                        f"at byte 0){hint}")
     version = cursor.u32("version")
     swapped = int.from_bytes(version.to_bytes(4, "little"), "big")
     if version not in VERSIONS and 1 <= swapped <= 0xFF:

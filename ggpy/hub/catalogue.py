@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ggpy import config
+from ggpy.hub.near import LEAST_PREFIX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,15 +103,22 @@ def find(name: str) -> CatalogueEntry | None:
     return None
 
 
-def unknown_name(name: str) -> str:
-    """What to tell a user whose `name` is not in the catalogue: the near ones first, then all."""
+def unknown_name(name: str, files: Sequence[str] = ()) -> str:
+    """What to tell a user whose `name` is not in the catalogue: near `files` and names first, then all."""
     wanted = name.strip().lower()
-    same_family = [entry.name for entry in CATALOGUE if entry.name.startswith(f"{wanted}:")]
-    close = same_family or _close_names(wanted)[:2]
+    close = [*files, *(_longer_names(wanted) or _close_names(wanted)[:2])]
     hint = f" Did you mean {' or '.join(close)}?" if close else ""
     names = ", ".join(entry.name for entry in CATALOGUE)
-    return (f"no model is called {name!r}.{hint} The catalogue has {names}; a path to a GGUF file works too, and so "
-            "does hf:user/repo")
+    return (f"no model is called {name!r}.{hint} The catalogue has {names}; a path to a GGUF file works too, and "
+            "hf:user/repo for those of Hugging Face")
+
+
+def _longer_names(wanted: str) -> list[str]:
+    """Of each model the first name or alias that begins with `wanted`."""
+    if len(wanted) < LEAST_PREFIX:
+        return []
+    longer = ([name for name in (*entry.aliases, entry.name) if name.startswith(wanted)] for entry in CATALOGUE)
+    return [names[0] for names in longer if names]
 
 
 def _close_names(wanted: str) -> list[str]:

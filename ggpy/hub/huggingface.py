@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ggpy import config
 from ggpy.errors import PullError, printable
 from ggpy.hub.filelock import exclusive
 from ggpy.hub.names import DEFAULT_QUANT, HubModel, choose
@@ -237,6 +238,9 @@ def _explained(model: HubModel) -> Iterator[None]:
     page = f"{constants.ENDPOINT}/{model.repo}"
     try:
         yield
+    except KeyboardInterrupt:
+        logger.warning("what has arrived of %s is kept; the same command goes on from there", model)
+        raise
     except GatedRepoError as error:
         raise PullError(f"{model} is gated: accept its conditions at {page}, then set HF_TOKEN to a token of that "
                         "account (https://huggingface.co/settings/tokens)") from error
@@ -252,7 +256,7 @@ def _explained(model: HubModel) -> Iterator[None]:
                         "goes on where it stopped") from error
     except OSError as error:
         where = f" ({error.filename or _repo_folder(model)})" if error.errno else ""
-        advice = "make room, or set HF_HOME to a folder you can write to, then " if error.errno else ""
+        advice = f"{config.write_advice(error, 'HF_HOME')}, then " if error.errno else ""
         raise PullError(f"{model}: {error.strerror or _one_line(error)}{where}; {advice}run `ggpy pull {model}` "
                         "again, it goes on where it stopped") from error
 

