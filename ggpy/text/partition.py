@@ -47,6 +47,7 @@ class SpecialTokenPartition:
         control = [token.text for tokens in self._by_prefix.values() for token in tokens if token.is_control]
         self._control = sorted(control)
         self._control_backwards = sorted(text[::-1] for text in control)
+        self._all_control = "\0".join(control)      # one search instead of thousands
         self._max_control = min(_MAX_CONTROL, max(map(len, control), default=0))
 
     def split(self, text: str, parse_special: bool, literals: Sequence[Span] = ()) -> list[str | int]:
@@ -89,8 +90,8 @@ class SpecialTokenPartition:
         first = len(text) - len(text.lstrip())
         for start, end in {(0, len(text)), (first, first + len(trimmed))}:
             part = text[start:end]
-            if not _WORD.fullmatch(part) and len(part) < self._max_control and any(
-                    part in control and part != control for control in self._control):
+            is_short = len(part) < self._max_control and not _WORD.fullmatch(part)
+            if is_short and part in self._all_control and not self._is_control(part):
                 yield start, end
             head = _longest_start(part[:self._max_control][::-1], self._control_backwards)
             tail = _longest_start(part[-self._max_control:], self._control)
@@ -98,6 +99,10 @@ class SpecialTokenPartition:
                 yield start, start + head
             if tail:
                 yield end - tail, end
+
+    def _is_control(self, text: str) -> bool:
+        i = bisect_left(self._control, text)
+        return self._control[i : i + 1] == [text]
 
     def _present(self, text: str, parse_special: bool) -> list[_SpecialToken]:
         found = [
