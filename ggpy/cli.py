@@ -11,7 +11,6 @@ import importlib
 import io
 import logging
 import os
-import signal
 import sys
 import textwrap
 import traceback
@@ -171,9 +170,10 @@ def _start_logging(verbose: bool) -> None:
 
 def _interrupted() -> int:
     """Say so, undisturbed by further Ctrl-Cs, on a line of its own: the terminal may have shown the keys, "^C"."""
-    previous = signal.signal(signal.SIGINT, lambda number, frame: None)
-    print("\n" if sys.stderr.isatty() else "", "ggpy: interrupted", sep="", file=sys.stderr)
-    signal.signal(signal.SIGINT, previous)
+    from ggpy.tools.keyboard import ctrl_c_calls
+
+    with ctrl_c_calls(lambda: None):
+        print("\n" if sys.stderr.isatty() else "", "ggpy: interrupted", sep="", file=sys.stderr)
     return INTERRUPTED
 
 
