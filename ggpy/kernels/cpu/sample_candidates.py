@@ -15,19 +15,20 @@ weigh                               logits      weights, sums, total            
 sort     by: float32 (n,); 0:       `by`        keys, or memory if there are few;       all
          the logits                             is_sorted
 settle                              keys        memory in the order of keys; keys = 0   all
+count    x: float32 (n,)            x, cut, at  n_kept: how many pass                   all
 keep     x: float32 (n,)            x, cut, at  n; memory                               by `how`, see below
 first    k                          keys        n; memory                               the first k in order
 reach    -                          weights,    at, cut: of the candidate at which      all
 find     -                          target      the running sum reaches `target`        all; those with keys
 best     -                          keys        at = 0, n = 1; is_broken                the first in order
 
-A candidate passes `keep` if its x is above `cut`, or equal to it and its place in memory not behind `at`. With `how`
-KEEP those that pass stay, with OTHERS those that do not, and with COUNT all stay and `n_kept` says how many pass.
+A candidate passes if its x is above `cut`, or equal to it and its place in memory not behind `at`. `keep` with `how`
+KEEP leaves those that pass, with OTHERS those that do not.
 """
 
 from ggpy.kernels.cpu.arguments import WORD, fields
 
-KEEP, OTHERS, COUNT = 0, 1, 2       # how "sample_order.keep" works
+KEEP, OTHERS = 0, 1     # which candidates "sample_order.keep" keeps
 FEW = 4096              # candidates up to which putting them in order at once costs next to nothing
 SUM_BLOCK = 512         # weights that are added up at once
 N_SLICES = 512          # of the range of keys, where it takes finding a place in the order
@@ -37,7 +38,7 @@ LARGEST = 3.4028234663852886e38     # finite float32
 SURELY_0 = 1000.0       # a logit this far below the best has no probability
 MT_WORDS = 624          # of the state of a Mersenne twister
 
-METHODS = "weigh sort settle keep first reach find best"       # the kernels of sample_order.py
+METHODS = "weigh sort settle count keep first reach find best"       # the kernels of sample_order.py
 
 # what the candidates of a row are like at first
 ROW_START = (
@@ -95,9 +96,9 @@ def work_bytes(name: str, n_vocab: int) -> int:
 # the methods that a kernel may call
 CALLS = {
     "sample_order.sort": "settle", "sample_order.keep": "settle", "sample_order.reach": "find",
-    "sample_order.first": "find keep", "sample_cuts.top_k": "keep sort settle first",
-    "sample_cuts.top_p": "sort weigh keep reach first", "sample_cuts.min_p": "keep sort first",
-    "sample_cuts.typical": "sort weigh keep reach first", "sample_cuts.xtc": "sort weigh keep",
+    "sample_order.first": "find keep", "sample_cuts.top_k": "count keep sort settle first",
+    "sample_cuts.top_p": "sort weigh count keep reach first", "sample_cuts.min_p": "count keep sort first",
+    "sample_cuts.typical": "sort weigh count keep reach first", "sample_cuts.xtc": "sort weigh keep",
     "sample_temperature.dynamic": "sort weigh best", "sample_draws.draw": "weigh reach",
     "sample_draws.mirostat_1": "sort first", "sample_draws.mirostat_2": "sort weigh keep first",
     "sample_draws.adaptive": "weigh",
@@ -105,8 +106,8 @@ CALLS = {
 
 # what the default chain and temperature 0 need, compiled with the model's kernels
 COMMON = ("sample_rows.run", "sample_order.best", "sample_order.weigh", "sample_order.sort", "sample_order.settle",
-          "sample_order.keep", "sample_order.reach", "sample_cuts.top_k", "sample_cuts.top_p", "sample_cuts.min_p",
-          "sample_temperature.fixed", "sample_draws.draw")
+          "sample_order.count", "sample_order.keep", "sample_order.reach", "sample_cuts.top_k", "sample_cuts.top_p",
+          "sample_cuts.min_p", "sample_temperature.fixed", "sample_draws.draw")
 
 # the others: a request that wants one waits for it unless it is on disk
 RARE = ("sample_order.first", "sample_order.find", "sample_penalties.bias", "sample_penalties.penalties",

@@ -5,7 +5,6 @@ import math
 from ggpy.kernels.cpu.kernel import device, kernel
 from ggpy.kernels.cpu.sample_candidates import (
     CANDIDATES,
-    COUNT,
     FEW,
     KEEP,
     LANES,
@@ -81,7 +80,7 @@ def drop_ties(candidates, k):
     """Of candidates that all reach `cut`, those above it and as many of the first others as it takes for k stay."""
     logits, at = load_i64(candidates + CANDIDATES.logits), -1
     store_i64(candidates + CANDIDATES.at, at)
-    call(candidates, CANDIDATES.keep, logits, COUNT)
+    call(candidates, CANDIDATES.count, logits, 0)
     missing = k - load_i64(candidates + CANDIDATES.n_kept)
     while missing > 0:
         at += 1
@@ -142,7 +141,7 @@ def keep_reached(candidates, min_keep):
         store_i64(candidates + CANDIDATES.n, min(load_i64(candidates + CANDIDATES.n), max(n_reached, min_keep)))
         return
     if min_keep > 1:
-        call(candidates, CANDIDATES.keep, keys, COUNT)
+        call(candidates, CANDIDATES.count, keys, 0)
         if load_i64(candidates + CANDIDATES.n_kept) < min_keep:
             call(candidates, CANDIDATES.first, min_keep, 0)
             return
@@ -156,7 +155,7 @@ def keep_above(candidates, log_p, min_keep):
     store_f32(candidates + CANDIDATES.cut, largest(logits, n) + log_p)
     store_i64(candidates + CANDIDATES.at, n)
     if min_keep > 1:
-        call(candidates, CANDIDATES.keep, logits, COUNT)
+        call(candidates, CANDIDATES.count, logits, 0)
         if load_i64(candidates + CANDIDATES.n_kept) < min_keep:
             call(candidates, CANDIDATES.sort, 0, 0)
             call(candidates, CANDIDATES.first, min_keep, 0)

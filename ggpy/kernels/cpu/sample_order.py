@@ -6,7 +6,6 @@ The order is that of 64-bit integers: in the upper half one that rises as the ke
 from ggpy.kernels.cpu.kernel import device, kernel
 from ggpy.kernels.cpu.sample_candidates import (
     CANDIDATES,
-    COUNT,
     FEW,
     KEEP,
     LANES,
@@ -219,12 +218,27 @@ def sort_pairs(pairs, spare, n, places):
     return pairs, spare
 
 
+@device
+def passing(x, i, n, cut, n_ties):
+    """Which of the next 16 of the floats x (n,), from place i on, are above `cut`, or equal to it and before n_ties."""
+    values = load_first(x + 4 * i, n - i)
+    ties = (1 << min(max(n_ties - i, 0), LANES)) - 1
+    return (bits_greater(values, cut) | (bits_equal(values, cut) & ties)) & ((1 << min(n - i, LANES)) - 1)
+
+
+@kernel
+def count(x, candidates, how, unused):
+    """Sets `n_kept` to how many of the floats x (n,) are above `cut` or, up to place `at`, equal to it."""
+    n, n_kept = load_i64(candidates + CANDIDATES.n), 0
+    cut, n_ties = splat_f32x16(load_f32(candidates + CANDIDATES.cut)), load_i64(candidates + CANDIDATES.at) + 1
+    for i in range(0, n, LANES):
+        n_kept += count_bits(passing(x, i, n, cut, n_ties))
+    store_i64(candidates + CANDIDATES.n_kept, n_kept)
+
+
 @kernel
 def keep(x, candidates, how, unused):
-    """Of the floats x (n,), only those above `cut` and, up to place `at`, those equal to it stay.
-
-    `how` is KEEP, or OTHERS: only the others stay, or COUNT: all stay, `n_kept` says of how many this is true.
-    """
+    """Only the candidates that `count` counts stay, or if `how` is OTHERS and not KEEP, only the others."""
     n, ids = load_i64(candidates + CANDIDATES.n), load_i64(candidates + CANDIDATES.ids)
     keys = load_i64(candidates + CANDIDATES.keys)
     logits, own_logits = load_i64(candidates + CANDIDATES.logits), load_i64(candidates + CANDIDATES.own_logits)
@@ -233,15 +247,9 @@ def keep(x, candidates, how, unused):
     has_keys = keys != 0 and keys != logits
     m = 0
     for i in range(0, n, LANES):
-        values = load_first(x + 4 * i, n - i)
-        valid = (1 << min(n - i, LANES)) - 1
-        ties = (1 << min(max(n_ties - i, 0), LANES)) - 1
-        kept = (bits_greater(values, cut) | (bits_equal(values, cut) & ties)) & valid
+        kept = passing(x, i, n, cut, n_ties)
         if how == OTHERS:
-            kept ^= valid
-        if how == COUNT:
-            m += count_bits(kept)
-            kept = 0
+            kept ^= (1 << min(n - i, LANES)) - 1
         if kept == ALL:
             store(own_ids + 4 * m, lane_index() + i if ids == 0 else load_i32x16(ids + 4 * i))
             store(own_logits + 4 * m, load_first(logits + 4 * i, LANES))
@@ -257,9 +265,6 @@ def keep(x, candidates, how, unused):
             if has_keys:
                 store_i32(own_keys + 4 * m, load_i32(keys + 4 * at))
             m += 1
-    if how == COUNT:
-        store_i64(candidates + CANDIDATES.n_kept, m)
-        return
     store_i64(candidates + CANDIDATES.n, m)
     store_i64(candidates + CANDIDATES.ids, own_ids)
     store_i64(candidates + CANDIDATES.logits, own_logits)

@@ -8,10 +8,10 @@ import numpy.typing as npt
 import pytest
 
 from ggpy.kernels.cpu import library
-from ggpy.kernels.cpu.sample_candidates import CANDIDATES, COUNT, FEW, KEEP, OTHERS, RARE, WORK_BYTES, work_bytes
+from ggpy.kernels.cpu.sample_candidates import CANDIDATES, FEW, KEEP, OTHERS, RARE, WORK_BYTES, work_bytes
 
 Float32 = npt.NDArray[np.float32]
-METHODS = ("weigh", "sort", "settle", "keep", "first", "reach", "find", "best")
+METHODS = ("weigh", "sort", "settle", "count", "keep", "first", "reach", "find", "best")
 SIZES = [1, 15, 16, 700, FEW, FEW + 1, 20_000]
 TYPES = {"own_ids": np.int32, "sums": np.float64}
 
@@ -98,20 +98,19 @@ def test_what_stands_in_order_is_left_alone(n: int) -> None:
     assert (candidates.get("keys"), candidates.get("ids"), candidates.get("is_sorted")) == (0, 0, 1)
 
 
-@pytest.mark.parametrize("how", [KEEP, OTHERS, COUNT])
+@pytest.mark.parametrize("how", [KEEP, OTHERS])
 @pytest.mark.parametrize("n", SIZES)
 def test_keep(n: int, how: int) -> None:
-    """Those above the cut, and of those equal to it the ones up to a place; or the others; or their number."""
+    """Those above the cut, and of those equal to it the ones up to a place; or the others. Counting them is apart."""
     logits, at = normal(n, 4), n // 2
     kept = (logits > 2) | ((logits == 2) & (np.arange(n) <= at))
     candidates = Candidates(logits)
     candidates.set(cut=2, at=at)
+    candidates.call("count", logits.ctypes.data)
+    assert (candidates.get("n_kept"), candidates.get("n")) == (kept.sum(), n)
     candidates.call("keep", logits.ctypes.data, how)
-    if how == COUNT:
-        assert (candidates.get("n_kept"), candidates.get("n")) == (kept.sum(), n)
-    else:
-        assert candidates.array("ids").tolist() == np.flatnonzero(kept == (how == KEEP)).tolist()
-        assert candidates.array("logits").tolist() == logits[kept == (how == KEEP)].tolist()
+    assert candidates.array("ids").tolist() == np.flatnonzero(kept == (how == KEEP)).tolist()
+    assert candidates.array("logits").tolist() == logits[kept == (how == KEEP)].tolist()
 
 
 @pytest.mark.parametrize("levels", [None, 7])
