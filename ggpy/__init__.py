@@ -1,9 +1,10 @@
 """ggpy: a GGUF inference engine in Python."""
 
-from importlib import import_module
+from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
     from ggpy.engine.config import SamplingParams
     from ggpy.errors import GgpyError
     from ggpy.llm import LLM, Completion, CompletionStream, Timings
@@ -15,10 +16,13 @@ _HOMES = {"SamplingParams": "ggpy.engine.config", "GgpyError": "ggpy.errors"}   
 
 def __getattr__(name: str) -> Any:
     """The public names, imported when first used: `import ggpy` itself loads nothing."""
+    if name == "__version__":
+        return metadata.version("ggpy")
     if name not in __all__:
         raise AttributeError(f"module 'ggpy' has no attribute {name!r}")
     return getattr(import_module(_HOMES.get(name, "ggpy.llm")), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    """What is for users: none of the names that this module itself needs."""
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__")), "__version__"])

@@ -44,6 +44,9 @@ COMMANDS = {
 }
 
 FAILED, INTERRUPTED, BROKEN_PIPE = 1, 130, 141
+NO_SERVER = "there is no server yet: `ggpy run` answers here, and so does ggpy's library in Python"
+ABSENT = dict.fromkeys(("serve", "server", "ps", "stop", "top"), NO_SERVER)
+SYNONYMS = {"chat": "run", "download": "pull", "ls": "list", "info": "show", "delete": "rm", "remove": "rm"}
 HELP_WIDTH = 79     # characters
 EXAMPLES = """examples:
   ggpy run smollm2                      chat
@@ -156,7 +159,10 @@ def _unknown_command(name: str) -> str:
 
     from ggpy.tools.inputs import is_model
 
+    if name in ABSENT:
+        return f"there is no command {name!r}; {ABSENT[name]}"
     close = [f"run {name}"] if is_model(name) else difflib.get_close_matches(name, COMMANDS, n=1)
+    close = [SYNONYMS[name]] if name in SYNONYMS else close
     return f"there is no command {name!r}" + (f" (did you mean `ggpy {close[0]}`?)" if close else "")
 
 

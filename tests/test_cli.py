@@ -68,6 +68,11 @@ def test_a_command_that_is_missing_does_not_break_the_others(
     (["pul", "smollm2"], "ggpy: there is no command 'pul' (did you mean `ggpy pull`?); see ggpy --help"),
     (["smollm2"], "ggpy: there is no command 'smollm2' (did you mean `ggpy run smollm2`?); see ggpy --help"),
     (["zzz"], "ggpy: there is no command 'zzz'; see ggpy --help"),
+    (["ls"], "ggpy: there is no command 'ls' (did you mean `ggpy list`?); see ggpy --help"),
+    (["serve", "smollm2"], "ggpy: there is no command 'serve'; there is no server yet: `ggpy run` answers here, and so "
+     "does ggpy's library in Python; see ggpy --help"),
+    (["ps"], "ggpy: there is no command 'ps'; there is no server yet: `ggpy run` answers here, and so does ggpy's "
+     "library in Python; see ggpy --help"),
     (["-m", "x.gguf"], "ggpy: there is no flag -m; see ggpy --help"),
     (["list", "--path"], "ggpy list: there is no flag --path (did you mean --paths?); see ggpy list --help"),
     (["list", "all"], "ggpy list: all is one word too many; see ggpy list --help"),

@@ -5,9 +5,12 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+
+import ggpy
 
 ROOT = Path(__file__).parents[1]
 SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
@@ -63,3 +66,11 @@ def test_the_wheel_holds_only_ggpy(tmp_path: Path) -> None:
     sources |= {f"ggpy/{file.relative_to(tree).as_posix()}" for name in LINKED for file in (tree / name).rglob("*.py")}
     assert {name for name in names if name.endswith(".py")} == sources
     assert "ggpy/py.typed" in names
+
+
+def test_the_namespace_holds_what_is_for_users() -> None:
+    """Public names, the version, and Python's own; none that the module itself needs, such as import_module."""
+    shown = dir(ggpy)
+    assert [name for name in shown if not name.startswith("__")] == sorted(ggpy.__all__)
+    assert "__version__" in shown
+    assert ggpy.__version__ == metadata.version("ggpy")

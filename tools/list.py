@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 
 from ggpy.errors import printable
 from ggpy.hub import huggingface, names
@@ -10,24 +13,45 @@ from ggpy.hub.catalogue import CATALOGUE
 from ggpy.tools.terminal import print_tables, table
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A model that has a name."""
+
+    name: str
+    aliases: tuple[str, ...]
+    size_bytes: int             # of its files
+    quant: str
+    path: str | None            # where it lies, of a split one the first part; None: it is not here
+    description: str
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--paths", action="store_true", help="show where each model lies instead of what it is")
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--paths", action="store_true", help="show where each model lies instead of what it is")
+    output.add_argument("--json", action="store_true",
+                        help="print one JSON list, sizes in bytes; the path of a model that is not here is null")
 
 
 def main(args: argparse.Namespace) -> int:
+    models = list(listed())
+    if args.json:
+        print(json.dumps([asdict(model) for model in models]))
+        return 0
     rows = table("NAME", "ALIAS", "SIZE", "QUANT", "HERE", "PATH" if args.paths else "DESCRIPTION")
     rows.columns[2].justify = "right"
-    for entry in CATALOGUE:
-        path = str(entry.path) if entry.is_present else "-"
+    for model in models:
         rows.add_row(
-            entry.name, ", ".join(entry.aliases), f"{entry.size_bytes / 1e6:,.0f} MB", entry.quant,
-            "yes" if entry.is_present else "no", path if args.paths else entry.description,
-        )
-    for model, files in huggingface.cached():
-        size_bytes = sum(file.stat().st_size for file in files)
-        rows.add_row(
-            printable(str(model)), "", f"{size_bytes / 1e6:,.0f} MB", names.quant_of(files[0].name), "yes",
-            printable(str(files[0])) if args.paths else "from Hugging Face",
-        )
+            printable(model.name), ", ".join(model.aliases), f"{model.size_bytes / 1e6:,.0f} MB", model.quant,
+            "yes" if model.path else "no", printable(model.path or "-") if args.paths else model.description)
     print_tables(rows)
     return 0
+
+
+def listed() -> Iterator[Listed]:
+    """The catalogue, then what Hugging Face's cache has."""
+    for entry in CATALOGUE:
+        yield Listed(name=entry.name, aliases=entry.aliases, size_bytes=entry.size_bytes, quant=entry.quant,
+                     path=str(entry.path) if entry.is_present else None, description=entry.description)
+    for model, files in huggingface.cached():
+        yield Listed(name=str(model), aliases=(), size_bytes=sum(file.stat().st_size for file in files),
+                     quant=names.quant_of(files[0].name), path=str(files[0]), description="from Hugging Face")

@@ -23,7 +23,7 @@ def near_files(path: Path) -> list[str]:
     """GGUF files in the folder of `path` that go on as its name does, or else are called nearly so; two at most."""
     folder = path.parent
     stem = path.stem if is_path(path.name) else path.name
-    files = sorted(file for file in folder.iterdir() if file.suffix.lower() == SUFFIX) if folder.is_dir() else []
+    files = sorted(file for file in folder.glob("*") if file.suffix.lower() == SUFFIX)
     wanted = stem.lower()
     same = [file for file in files if file.stem.lower() == wanted]
     longer = [file for file in files if len(wanted) >= LEAST_PREFIX and file.stem.lower().startswith(wanted)]

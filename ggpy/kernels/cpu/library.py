@@ -19,7 +19,7 @@ from ggpy import config
 from ggpy.errors import KernelError
 from ggpy.kernels.cpu.cache import PACKAGE, cache_folder, object_path, read_object, source_bytes
 
-Progress = Callable[[str, int, int], None]      # kernel just finished, how many are done, of how many
+Progress = Callable[[str, int, int], None]      # kernel just finished ("" at first), how many are done, of how many
 
 # the folder of ggpy comes last, and the current folder not at all: nothing in it may pass for a module
 WORKER = "import sys; sys.path.append(sys.argv[1]); from ggpy.kernels.cpu.compile import main; sys.exit(main())"
@@ -80,6 +80,8 @@ def _compile(names: list[str], progress: Progress | None) -> None:
     """
     pending = deque(sorted(names, key=source_bytes, reverse=True))
     done: list[str] = []
+    if progress is not None:
+        progress("", 0, len(names))
 
     def report(name: str) -> None:
         done.append(name)
