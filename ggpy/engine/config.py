@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any
@@ -159,14 +159,12 @@ def _biases(value: Mapping[int, float] | Iterable[tuple[int, float]]) -> tuple[t
 
 def _bias(pair: Any) -> tuple[int, float]:
     """`pair`, a token and what is added to its logit, as plain numbers. Raises ConfigError."""
-    try:
-        given_token, given_bias = pair
-        token, bias = operator.index(given_token), _as_float(given_bias)
-    except (TypeError, ValueError):
-        raise ConfigError(f"logit_bias: {shown(pair)} is not a token, a whole number, and a number") from None
-    if isinstance(given_token, bool) or not 0 <= token <= MAX_COUNT or not bias < math.inf:      # nan too
-        raise ConfigError(f"logit_bias of token {shown(given_token)} is {shown(given_bias)}: expected a token from 0 "
-                          f"to {MAX_COUNT} and a finite number or -inf")
+    if not (isinstance(pair, Sequence) and len(pair) == 2 and isinstance(pair[0], Integral)):
+        raise ConfigError(f"logit_bias: {shown(pair)} is not a token, a whole number, and a number")
+    token, bias = int(pair[0]), _as_float(pair[1])
+    if isinstance(pair[0], bool) or not 0 <= token <= MAX_COUNT or not bias < math.inf:      # nan too
+        raise ConfigError(f"logit_bias of token {shown(pair[0])} is {shown(pair[1])}: expected a token from 0 to "
+                          f"{MAX_COUNT} and a finite number or -inf")
     return token, bias
 
 

@@ -234,6 +234,7 @@ def test_parameters_that_cannot_work_are_refused(params: dict[str, Any], message
     ({"logit_bias": [(10**30, 1)]}, "logit_bias of token 1000000.*: expected a token from 0"),
     ({"logit_bias": [(1, 10**400)]}, "logit_bias of token 1 is 1000000.*: expected"),
     ({"logit_bias": [5]}, "logit_bias: 5 is not a token"),
+    ({"logit_bias": [{1: 2, 3: 4}]}, "logit_bias: {1: 2, 3: 4} is not a token"),
     ({"logit_bias": 5}, "logit_bias=5: expected a mapping of tokens to numbers, or pairs"),
 ])
 def test_sampler_parameters_that_cannot_work_are_refused(params: dict[str, Any], message: str) -> None:
