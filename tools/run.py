@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,8 +27,8 @@ Chat with a model, or answer one prompt.
 
 The first word is the MODEL, the others are the PROMPT. With -m or -hf, all
 words are the PROMPT. Where there is no word at all, LLAMA_ARG_MODEL or
-LLAMA_ARG_HF_REPO may name the model. What is piped in is put behind the
-prompt. Without a prompt and a pipe, a conversation begins."""
+LLAMA_ARG_HF_REPO may name the model. What a file (-f) has and what is piped in
+is put behind the prompt. Without any of them, a conversation begins."""
 AFFIXES = ("in_prefix", "in_suffix", "in_prefix_bos")
 EXAMPLES = """\
 examples:
@@ -67,7 +67,8 @@ def _add_source_flags(group: argparse._ArgumentGroup) -> None:
 def _add_prompt_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("-p", "--prompt", metavar="TEXT", help="the prompt; in this and other TEXT, \\n and the like "
                        "are escapes")
-    group.add_argument("-f", "--file", type=inputs.file_lines, metavar="FILE", help="a file with the prompt")
+    group.add_argument("-f", "--file", type=inputs.file_lines, metavar="FILE", help="a file with the prompt, or with "
+                       "what is put behind PROMPT")
     group.add_argument("-bf", "--binary-file", type=inputs.file_text, metavar="FILE",
                        help="the same, but a newline at its end counts")
     group.add_argument("-sys", "--system-prompt", metavar="TEXT", help="instructions in front of a conversation")
@@ -198,18 +199,23 @@ def _given(args: argparse.Namespace, dests: Iterable[str]) -> list[str]:
 
 def read_prompt(args: argparse.Namespace, words: Sequence[str]) -> str | None:
     """The prompt, None for a conversation. Ends the process with 2 where there is none, or two."""
-    texts = {"PROMPT": " ".join(words) or None, "-p": _unescaped(args, args.prompt), "-f": args.file,
-             "-bf": args.binary_file}
-    given = [name for name, text in texts.items() if text is not None]
-    if len(given) > 1:
-        args.fail(f"there are two prompts, {given[0]} and {given[1]}; give one")
-    prompt = texts[given[0]] if given else None
+    said = _only_one(args, "prompts", {"PROMPT": " ".join(words) or None, "-p": _unescaped(args, args.prompt)})
+    read = _only_one(args, "files with a prompt", {"-f": args.file, "-bf": args.binary_file})
+    prompt = said if read is None else "\n\n".join(filter(None, (said, read)))
     if args.conversation and not args.single_turn:
         return prompt
     piped = inputs.read_pipe()
     if prompt is None and not piped and not sys.stdin.isatty():
         args.fail("there is no prompt: PROMPT is missing and stdin is empty")
     return "\n\n".join(filter(None, (prompt, piped))) if prompt or piped else prompt
+
+
+def _only_one(args: argparse.Namespace, what: str, texts: Mapping[str, str | None]) -> str | None:
+    """The text that is given, None where there is none; ends the process with 2 where there are two."""
+    given = [name for name, text in texts.items() if text is not None]
+    if len(given) > 1:
+        args.fail(f"there are two {what}, {given[0]} and {given[1]}; give one")
+    return texts[given[0]] if given else None
 
 
 def _unescaped(args: argparse.Namespace, text: str | None) -> str | None:

@@ -105,6 +105,15 @@ def test_a_prompt_may_lie_in_a_file(run: Run, tmp_path: Path) -> None:
     assert run("m", "-f", str(tmp_path / "prompt.txt"), "--raw").asked == ["from a file"]
 
 
+@pytest.mark.parametrize("argv", [["-f", "FILE", "Summarise:"], ["Summarise:", "-bf", "FILE"],
+                                  ["-p", "Summarise:", "-f", "FILE"]])
+def test_a_file_stands_behind_the_words(run: Run, tmp_path: Path, argv: list[str]) -> None:
+    """As what is piped in does, which comes last; wherever the flag stands."""
+    (tmp_path / "notes.txt").write_text("some notes", encoding="utf-8")
+    argv = [str(tmp_path / "notes.txt") if word == "FILE" else word for word in argv]
+    assert run("m", "--raw", *argv, stdin="and more\n").asked == ["Summarise:\n\nsome notes\n\nand more"]
+
+
 def test_a_system_prompt_stands_in_front(run: Run) -> None:
     """Its escapes are read, as in -p."""
     llm = run("m", "Hello", "-sys", r"Be\tbrief")
@@ -129,6 +138,7 @@ def test_raw_prompts_go_without_a_template(run: Run, argv: list[str], template: 
     (["-hf", "user", "hi"], "-hf user: expected user/repo or user/repo:QUANT"),
     (["m", "-hff", "f.gguf", "hi"], "-hff needs -hf, the repository that the file is in"),
     (["m", "a", "-p", "b"], "there are two prompts, PROMPT and -p; give one"),
+    (["m", "-f", __file__, "-bf", __file__], "there are two files with a prompt, -f and -bf; give one"),
     (["m"], "there is no prompt: PROMPT is missing and stdin is empty"),
     (["m", "a", "-sys", "S", "-sysf", __file__], "there are two system prompts, -sys and -sysf; give one"),
     (["m", "a", "--raw", "-sys", "S"], "-sys needs a chat template, and --raw goes without; put all text into the "
