@@ -95,8 +95,8 @@ class LLM:
                            "make no sense", f"{n_ctx:,}", f"{hparams.n_ctx_train:,}")
         self.n_ctx = n_ctx
         max_batch_tokens = min(max_batch_tokens, pool_tokens or n_ctx)      # a step has no more
-        config = EngineConfig(
-            n_ctx=n_ctx, max_batch_tokens=max_batch_tokens, max_running=MAX_RUNNING, step_ms=step_ms)
+        config = EngineConfig(n_ctx=n_ctx, n_ctx_train=hparams.n_ctx_train, max_batch_tokens=max_batch_tokens,
+                              max_running=MAX_RUNNING, step_ms=step_ms)
         backend = open_backend(
             gguf, build_model(gguf, n_ctx), n_threads=n_threads, n_pages=pages_for(pool_tokens or n_ctx),
             max_tokens=max_batch_tokens, max_outputs=min(max_batch_tokens, MAX_RUNNING), compute=compute,

@@ -130,14 +130,22 @@ class Session:
     def full_hint(self) -> str:
         """What to do about a context that is too small, with both sizes."""
         n = max(self.chat.n_used, self.chat.n_prompt)
+        full = f"the context is full: {n:,} tokens, but it holds {self.llm.n_ctx:,}, the answer included\n"
+        ways = "/undo takes back the last exchange, /clear forgets all" if self.chat.messages else "shorten the message"
         if self.chat.template is None:
-            ways = "each message starts anew; shorten it, or "
-        else:
-            ways = ("/undo takes back the last exchange, /clear forgets all, " if self.chat.messages
-                    else "shorten the message, or ")
-        return (f"the context is full: {n:,} tokens, but it holds {self.llm.n_ctx:,}, the answer included\n{ways}"
-                f"`-c {2 * max(n, self.llm.n_ctx)}` at the start makes it larger"
+            ways = "each message starts anew; shorten it"
+        n_train = self.n_ctx_train
+        if n_train is not None and n_train <= self.llm.n_ctx:
+            return f"{full}{ways}: the model was trained for {n_train:,} tokens, so a larger context is of no use"
+        larger = min(2 * max(n, self.llm.n_ctx), n_train or sys.maxsize)
+        return (f"{full}{ways}{',' if self.chat.messages else ', or'} `-c {larger}` at the start makes it larger"
                 + ("; /save and /load take the conversation there" if self.chat.messages else ""))
+
+    @property
+    def n_ctx_train(self) -> int | None:
+        """Tokens that the model was trained for; None if its file does not say."""
+        metadata = self.llm.metadata
+        return metadata.get_int(f"{metadata.get_str('general.architecture', None)}.context_length", None)
 
     def _raw_hint(self) -> str:
         """What to expect where no chat template is in use."""

@@ -25,6 +25,15 @@ class EngineConfig:
     max_batch_tokens: int = 512     # tokens of one forward pass, all requests together
     max_running: int = 64           # requests that hold pages at the same time
     step_ms: float = DEFAULT_STEP_MS    # prompts are read in steps of about so long, if that is no slower; 0: any
+    n_ctx_train: int | None = None      # tokens that the model was trained for, if that is known; only messages tell it
+
+    @property
+    def way_to_more(self) -> str:
+        """The end of a message about a prompt that does not fit: how it would, or why no context should be larger."""
+        if self.n_ctx_train is not None and self.n_ctx_train <= self.n_ctx:
+            return f": the model was trained for {self.n_ctx_train:,}"
+        limit = "" if self.n_ctx_train is None else f", up to {self.n_ctx_train:,},"
+        return f", or load the model with a larger context{limit} by -c on the command line or n_ctx in Python"
 
     def __post_init__(self) -> None:
         for name, least in (("n_ctx", 2), ("max_batch_tokens", 1), ("max_running", 1)):

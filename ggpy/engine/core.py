@@ -60,7 +60,7 @@ class EngineCore:
         if len(request.prompt_tokens) >= self.config.n_ctx:
             raise PromptTooLongError(
                 f"the prompt has {len(request.prompt_tokens):,} tokens but the context holds {self.config.n_ctx:,}, "
-                "the answer included; shorten it, or load the model with a larger n_ctx (-c)")
+                f"the answer included; shorten it{self.config.way_to_more}")
         self._live[request.id] = Generation(
             request, Sampler.for_tokenizer(request.params, self.tokenizer),
             OutputText(StreamDecoder(self.tokenizer), request.params.stop))
@@ -113,7 +113,7 @@ class EngineCore:
         self.check_tokens(tokens)
         if len(tokens) > self.config.n_ctx:
             raise PromptTooLongError(f"there are {len(tokens):,} tokens but the context holds {self.config.n_ctx:,}; "
-                                     "take fewer, or load the model with a larger n_ctx (-c)")
+                                     f"take fewer{self.config.way_to_more}")
         self.scheduler.make_room(pages_for(len(tokens)))
         pages = self.pool.allocate(pages_for(len(tokens)))
         try:

@@ -212,6 +212,16 @@ def test_a_conversation_survives_a_prompt_that_is_too_long(run: Run, capsys: pyt
     run("m", "x" * 99, "-c", "80", code=1)
 
 
+def test_no_context_beyond_the_trained_length_is_advised(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """A larger one would make no sense of what lies beyond it."""
+    trained = {"general.architecture": "llama", "llama.context_length": 200}
+    run("m", "-c", "80", "--no-show-timings", lines=["x" * 99], metadata=trained)
+    assert "shorten the message, or `-c 200` at the start makes it larger" in capsys.readouterr().err
+    run("m", "-c", "80", "--no-show-timings", lines=["x" * 99], metadata=trained | {"llama.context_length": 80})
+    assert ("shorten the message: the model was trained for 80 tokens, so a larger context is of no use"
+            in capsys.readouterr().err)
+
+
 def test_a_terminal_gets_no_control_characters(
     run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
