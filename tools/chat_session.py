@@ -242,6 +242,7 @@ def as_json(completion: Completion) -> dict[str, Any]:
     t = completion.timings
     return {"text": completion.text, "tokens": completion.tokens, "finish_reason": completion.finish_reason,
             "n_prompt": completion.n_prompt, "n_cached": completion.n_cached, "n_generated": t.n_generated,
+            "seed": completion.seed,
             "timings": {"prompt_s": t.prompt_s, "generation_s": t.generation_s,
                         "prompt_tokens_per_s": t.prompt_tokens_per_s, "tokens_per_s": t.tokens_per_s}}
 

@@ -287,7 +287,7 @@ def test_json_is_an_object_for_each_answer(run: Run, capsys: pytest.CaptureFixtu
     assert (first["text"], second["text"]) == ("one ", "two \nthree")
     assert first == {
         "text": "one ", "tokens": [*b"one ", 257], "finish_reason": "stop", "n_prompt": 22, "n_cached": 0,
-        "n_generated": 5, "timings": {"prompt_s": 0.5, "generation_s": 0.25, "prompt_tokens_per_s": 44.0,
+        "n_generated": 5, "seed": 7, "timings": {"prompt_s": 0.5, "generation_s": 0.25, "prompt_tokens_per_s": 44.0,
                                       "tokens_per_s": 16.0}}
     assert second["n_cached"] == 6      # what both begin with
     assert output.err == "took back: one\n"
