@@ -216,22 +216,32 @@ def test_a_user_cannot_write_control_tokens(load: Callable[..., LLM]) -> None:
 def test_a_stream_may_be_closed_while_it_waits(
     load: Callable[..., LLM], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a handler of Ctrl-C does in the middle of a long prompt: the step ends, and with it the stream."""
-    llm = load(n_ctx=64, max_batch_tokens=4)
-    stream = llm.stream([1] * 30, GREEDY)
+    """As a handler of Ctrl-C does in the middle of a long prompt: it ends at once, whatever the step still does."""
+    reached, opened = threading.Event(), threading.Event()
     forward = ReferenceBackend.forward
     n_steps = 0
 
-    def closing(self: ReferenceBackend, sequences: Any) -> Any:
+    def gated(self: ReferenceBackend, sequences: Any) -> Any:
         nonlocal n_steps
         n_steps += 1
-        stream.close()
+        reached.set()
+        assert opened.wait(30)
         return forward(self, sequences)
 
-    monkeypatch.setattr(ReferenceBackend, "forward", closing)
+    monkeypatch.setattr(ReferenceBackend, "forward", gated)
+    llm = load(n_ctx=64, max_batch_tokens=4)
+    stream = llm.stream([1] * 30, GREEDY)
+
+    def close() -> None:
+        assert reached.wait(30)
+        stream.close()
+
+    threading.Thread(target=close, daemon=True).start()
     assert list(stream) == []
-    assert n_steps == 1
     assert stream.completion.finish_reason == "cancelled"
+    opened.set()
+    llm.close()
+    assert n_steps == 1
 
 
 def test_a_closed_stream_generates_no_more(load: Callable[..., LLM]) -> None:
@@ -308,12 +318,12 @@ def test_the_examples_of_the_documentation_run(
 def test_closing_frees_the_backend_and_ends_all_use(load: Callable[..., LLM]) -> None:
     """The with statement does it."""
     with load(n_ctx=64) as llm:
-        stream = llm.stream("Hello", GREEDY)
+        stream = llm.stream("Hello", SamplingParams(ignore_eos=True))
     assert [backend.is_closed for backend in ReferenceBackend.opened] == [True]
     with pytest.raises(GgpyError, match="this LLM is closed"):
         llm.generate("Hello")
     with pytest.raises(GgpyError, match="this LLM is closed"):
-        next(stream)
+        stream.finish()
     llm.close()
 
 
@@ -414,21 +424,24 @@ def test_a_larger_pool_lets_requests_run_together(
         llm = load(n_ctx=64, **options)
         n_calls = 0
         forward = ReferenceBackend.forward
+        both_are_there = threading.Event()
 
         def counted(self: ReferenceBackend, sequences: Any) -> Any:
             nonlocal n_calls
             n_calls += 1
+            assert both_are_there.wait(30)
             return forward(self, sequences)
 
         with monkeypatch.context() as patch:
             patch.setattr(ReferenceBackend, "forward", counted)
             params = SamplingParams(max_tokens=4, ignore_eos=True)
             streams = [llm.stream(prompt, params) for prompt in ([1] * 40, [2] * 24)]
+            both_are_there.set()
             assert [stream.finish().finish_reason for stream in streams] == ["length", "length"]
         return n_calls
 
     assert n_steps() == 8
-    assert n_steps(pool_tokens=128) == 4
+    assert n_steps(pool_tokens=128) in (4, 5)       # the second may come after the first's first step
 
 
 def test_the_default_context_fits_the_pool(load: Callable[..., LLM]) -> None:

@@ -2,136 +2,185 @@
 
 from __future__ import annotations
 
+import math
 import os
+import queue
+import threading
+import time
 import weakref
-from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from typing import Literal, TypeVar
 
 from ggpy.engine.completion import Completion, Timings
 from ggpy.engine.core import EngineCore
-from ggpy.engine.fair_lock import FairLock
+from ggpy.engine.loop import CLOSED, Cancel, Close, Command, Compute, EngineLoop, Inbox, Submit
 from ggpy.engine.request import Event, FinishReason, Request
 from ggpy.engine.runner import Float32
 from ggpy.errors import GgpyError
 
+AWAKE_S = 0.1           # who waits looks up so often: on Windows, Ctrl-C is heard only then
+LONGEST_END_S = 30.0    # how long a dropped engine, or the end of Python, waits for a step to end
+
+T = TypeVar("T")
+
 
 class EngineClient:
-    """Shares `core` among threads: whoever waits for an event runs steps, and a step serves every request.
+    """Lets any number of threads use `core`, which one thread, started by the first request, runs for all of them.
 
-    Every method raises GgpyError after `close`, and in a process that was forked from this one.
+    Every method raises GgpyError after `close`, and in a process that was forked from this one. An exception from
+    outside, such as that of Ctrl-C, may end any of them at any time: it takes what was asked for back, and nothing
+    else.
     """
 
     def __init__(self, core: EngineCore) -> None:
-        self._core: EngineCore | None = core
-        # also when the client is dropped or Python exits: the backend's threads must not outlive its memory
-        self._close_backend = weakref.finalize(self, core.backend.close)
-        self._lock = FairLock()
-        self._inboxes: dict[int, deque[Event]] = {}     # of requests that somebody waits for
-        self._dropped: deque[int] = deque()             # requests that nobody waits for any more
+        self._core: EngineCore | None = core        # to prepare requests; all else is the loop's
+        self._loop = EngineLoop(core)
         self._process = os.getpid()
+        # when the client is dropped or Python exits: threads must not outlive the memory that they work on
+        self._finalizer = weakref.finalize(self, end_dropped, self._loop, self._process)
 
     def submit(self, request: Request) -> CompletionStream:
-        """Queue `request`. Raises what EngineCore.add does."""
-        stream = CompletionStream(self, request)        # made first, so that an interrupted call cancels the request
-        with self._engine() as core:
-            core.add(request)
-            self._inboxes[request.id] = stream.inbox
+        """Queue `request`. Raises what EngineCore.prepare does."""
+        generation = self._usable_core().prepare(request)
+        stream = CompletionStream(self, request)
+        try:
+            self._send(Submit(generation, stream.inbox))
+        except BaseException:           # perhaps after it was sent
+            stream.close()
+            raise
         return stream
+
+    def cancel(self, request_id: int) -> None:
+        """End a request before the next step. Waits for nothing, so that finalizers and signal handlers may call it."""
+        self._loop.commands.put(Cancel(request_id))
 
     def logits(self, tokens: Sequence[int], n_outputs: int) -> Float32:
         """As EngineCore.logits."""
-        with self._engine() as core:
-            return core.logits(tokens, n_outputs)
+        return self._compute("logits", tokens, n_outputs)
 
     def hidden(self, tokens: Sequence[int], n_outputs: int) -> Float32:
         """As EngineCore.hidden."""
-        with self._engine() as core:
-            return core.hidden(tokens, n_outputs)
+        return self._compute("hidden", tokens, n_outputs)
 
-    def wait(self, request: Request, inbox: deque[Event]) -> Event:
-        """The next event of `request` from its `inbox`; one without tokens if the request has ended otherwise."""
-        while not inbox:
-            with self._engine() as core:
-                if inbox:               # somebody else's step brought it
+    def receive(self, box: queue.SimpleQueue[T]) -> T:
+        """What the engine's thread puts into `box` next. Raises GgpyError if there is no such thread any more."""
+        while True:
+            try:
+                return box.get(timeout=AWAKE_S)
+            except queue.Empty:
+                if self._loop.has_ended or os.getpid() != self._process:
                     break
-                if request.finish_reason is not None:
-                    return Event(request.id, (), "", request.finish_reason)
-                if not core.step(self._deliver):
-                    raise GgpyError("an exception within a step left this answer without a way to go on; ask again")
-        return inbox.popleft()
-
-    def drop(self, request_id: int) -> None:
-        """Cancel a request before the next step. Takes no lock, so that finalizers and signal handlers may call it."""
-        self._dropped.append(request_id)
+        try:
+            return box.get_nowait()     # its last words came just now
+        except queue.Empty:
+            raise self._refusal() from None
 
     def close(self) -> None:
         """Free the backend once the current step has ended. In a forked process, forget it: the parent has it."""
-        if os.getpid() != self._process:        # a thread that is not in this process may hold the lock
-            self._core = None
-            self._close_backend.detach()
-            return
-        with self._lock:
-            self._core = None
-            self._close_backend()
+        self._core = None
+        if os.getpid() == self._process:
+            self._loop.start()
+            end_loop(self._loop, Close())
+        self._finalizer.detach()
 
-    def _deliver(self, event: Event) -> None:
-        inbox = self._inboxes.get(event.request_id)
-        if inbox is not None:
-            inbox.append(event)
+    def _compute(self, kind: Literal["logits", "hidden"], tokens: Sequence[int], n_outputs: int) -> Float32:
+        self._usable_core()
+        command = Compute(kind, tokens, n_outputs)
+        try:
+            self._send(command)
+            answer = self.receive(command.reply)
+        except BaseException:
+            command.is_wanted = False
+            raise
+        if isinstance(answer, GgpyError):
+            raise answer
+        return answer
 
-    @contextmanager
-    def _engine(self) -> Iterator[EngineCore]:
-        """The engine, for this thread alone; requests that were dropped meanwhile are cancelled first."""
+    def _send(self, command: Command) -> None:
+        self._loop.commands.put(command)
+        self._loop.start()
+
+    def _usable_core(self) -> EngineCore:
+        core = self._core
+        if core is None or self._loop.has_ended or os.getpid() != self._process:
+            raise self._refusal()
+        return core
+
+    def _refusal(self) -> GgpyError:
         if os.getpid() != self._process:
-            raise GgpyError("this LLM belongs to the process that this one was forked from; load another one here")
-        with self._lock:
-            if self._core is None:
-                raise GgpyError("this LLM is closed; load another one")
-            while self._dropped:
-                self._core.cancel(self._dropped[0])
-                self._inboxes.pop(self._dropped[0], None)
-                self._dropped.popleft()         # last, so that an exception before leaves it to the next one
-            yield self._core
+            return GgpyError("this LLM belongs to the process that this one was forked from; load another one here")
+        return GgpyError(CLOSED)
+
+
+def end_dropped(loop: EngineLoop, process: int) -> None:
+    """End `loop`, which belongs to `process`, when nobody has its client any more."""
+    if os.getpid() == process:
+        command = Close(tells=False)
+        if loop.thread_id is None:      # and none can be started at the end of Python
+            loop.commands.put(command)
+            loop.run()
+        end_loop(loop, command, LONGEST_END_S)
+
+
+def end_loop(loop: EngineLoop, command: Close, longest_s: float = math.inf) -> None:
+    """End `loop` and wait until its backend is free, but not longer than `longest_s`."""
+    if loop.has_ended:
+        return
+    loop.commands.put(command)
+    start = time.monotonic()
+    # its own thread cannot wait for itself: a cycle of objects may be collected anywhere
+    while not loop.has_ended and loop.thread_id != threading.get_ident() and time.monotonic() - start < longest_s:
+        try:
+            command.reply.get(timeout=AWAKE_S)
+            return
+        except queue.Empty:
+            continue
 
 
 class CompletionStream(Iterator[str]):
     """The pieces of an answer's text, as they come; `completion` is there when the last one is.
 
-    Closing it, or dropping it, cancels what is left of the answer; so it may be closed from another thread while one
-    waits for it. An answer that fails raises the GgpyError that says why.
+    Closing it, or dropping it, cancels what is left of the answer, and so does an exception, such as that of Ctrl-C, in
+    a thread that waits for a piece. It may be closed by another thread, or a signal handler, while one waits: that one
+    gets no more. An answer that fails raises the GgpyError that says why.
     """
 
+    _has_ended = True       # until it is made, which an exception may prevent
+
     def __init__(self, client: EngineClient, request: Request) -> None:
-        self.inbox: deque[Event] = deque()
+        self.inbox: Inbox = queue.SimpleQueue()
         self._client = client
         self._request = request
         self._events: list[Event] = []      # read so far
-        self._ended = False
+        self._has_ended = False
 
     def __next__(self) -> str:
-        while not self._ended:
-            event = self._client.wait(self._request, self.inbox)
-            self._events.append(event)
-            if event.finish_reason is not None:
-                self.close()
-                if self._request.error is not None:
-                    raise self._request.error
-            if event.text:
-                return event.text
+        try:
+            while (event := self._next_event()) is not None:
+                if event.error is not None:
+                    raise event.error
+                if event.text:
+                    return event.text
+        except BaseException:
+            self.close()
+            raise
         raise StopIteration
 
     def finish(self) -> Completion:
         """Wait for the rest; returns the whole answer."""
-        for _ in self:
-            pass
+        try:
+            for _ in self:
+                pass
+        except BaseException:
+            self.close()
+            raise
         return self.completion
 
     def close(self) -> None:
         """Generate no more."""
-        if not self._ended:
-            self._ended = True
-            self._client.drop(self._request.id)
+        if not self._has_ended:
+            self._client.cancel(self._request.id)
+            self._end()
 
     def __del__(self) -> None:
         self.close()
@@ -142,12 +191,29 @@ class CompletionStream(Iterator[str]):
 
         Another thread may read on meanwhile.
         """
-        events, r = list(self._events), self._request
+        events, request = list(self._events), self._request
         tokens = [token for event in events for token in event.tokens]
+        times = [event.time_s for event in events if event.tokens] or [request.added_s]
         reason: FinishReason = (events[-1].finish_reason if events else None) or "cancelled"
-        first = r.first_token_s or r.added_s
-        last = r.last_token_s or first
-        n_prompt, n_cached = len(r.prompt_tokens), r.num_cached or 0
-        timings = Timings(n_prompt, len(tokens), first - r.added_s, last - first, n_cached)
+        n_prompt, n_cached = len(request.prompt_tokens), max((event.num_cached for event in events), default=0)
+        timings = Timings(n_prompt, len(tokens), times[0] - request.added_s, times[-1] - times[0], n_cached)
         return Completion("".join(event.text for event in events), tokens, reason, n_prompt, n_cached, timings,
-                          r.params.seed)
+                          request.params.seed)
+
+    def _next_event(self) -> Event | None:
+        """The next event, read; None at the end, whoever brought that about meanwhile."""
+        if self._has_ended:
+            return None
+        event = self._client.receive(self.inbox)
+        if self._has_ended:
+            self.inbox.put(event)       # for the next thread that waits
+            return None
+        self._events.append(event)
+        if event.finish_reason is not None:
+            self._end()
+        return event
+
+    def _end(self) -> None:
+        """Read no more, and let a thread that waits for an event know, which tells the next."""
+        self._has_ended = True
+        self.inbox.put(Event(self._request.id))

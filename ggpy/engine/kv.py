@@ -35,6 +35,10 @@ class PagePool:
         """How many hold each of `pages`."""
         return self._holders[pages]
 
+    def all_holders(self) -> NDArray[np.int32]:
+        """How many hold each page of the pool; a copy."""
+        return self._holders.copy()
+
     def allocate(self, n: int, after: int | None = None) -> Pages:
         """`n` free pages, now held once; those that follow page `after` if they are free.
 

@@ -33,13 +33,6 @@ class PrefixCache:
         self.pool = pool
         self.kept: list[Kept] = []
 
-    @property
-    def n_pages(self) -> int:
-        """Pages that nobody but the cache holds."""
-        held = np.concatenate([kept.pages for kept in self.kept]) if self.kept else np.empty(0, np.int32)
-        pages, counts = np.unique(held, return_counts=True)
-        return int(np.count_nonzero(self.pool.holders(pages) == counts))
-
     def keep(self, tokens: Sequence[int], pages: Pages) -> None:
         """Take over the caller's hold on `pages`, in which the keys and values of `tokens` lie."""
         n_used = pages_for(len(tokens))
@@ -69,11 +62,19 @@ class PrefixCache:
 
     def reclaim(self, n_pages: int) -> bool:
         """Let go of kept sequences until `n_pages` are free; False, and all is kept, if there are fewer even then."""
-        if self.pool.n_free + self.n_pages < n_pages:
-            return False
-        while self.pool.n_free < n_pages and self.kept:
-            self.pool.release(self.kept.pop(0).pages)
-        return True
+        n_missing = n_pages - self.pool.n_free
+        if n_missing <= 0:
+            return True
+        holders = self.pool.all_holders()       # as they would be
+        for n_gone, kept in enumerate(self.kept, 1):
+            holders[kept.pages] -= 1
+            n_missing -= int(np.count_nonzero(holders[kept.pages] == 0))
+            if n_missing <= 0:
+                for gone in self.kept[:n_gone]:
+                    self.pool.release(gone.pages)
+                del self.kept[:n_gone]
+                return True
+        return False
 
     def _is_ours_alone(self, pages: Pages) -> bool:
         return bool((self.pool.holders(pages) == 1).all())

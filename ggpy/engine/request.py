@@ -39,8 +39,6 @@ class Request:
     num_cached: int | None = None                       # prompt tokens that were not computed; None: not yet known
     page_table: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     added_s: float = field(default_factory=time.perf_counter)
-    first_token_s: float | None = None
-    last_token_s: float | None = None
 
     def __post_init__(self) -> None:
         self.params = self.params.with_seed()
@@ -66,6 +64,9 @@ class Event:
     """What one step brought to a request."""
 
     request_id: int
-    tokens: tuple[int, ...]                             # new tokens
-    text: str                                           # new text; it may lag behind the tokens
+    tokens: tuple[int, ...] = ()                        # new tokens
+    text: str = ""                                      # new text; it may lag behind the tokens
     finish_reason: FinishReason | None = None           # set in the request's last event
+    error: GgpyError | None = None                      # why, if the finish reason is "error"
+    num_cached: int = 0                                 # tokens of the prompt that were not computed
+    time_s: float = field(default_factory=time.perf_counter)

@@ -28,7 +28,7 @@ def step_sequence(chunk: Chunk) -> StepSequence:
 
 def iterate_outputs(backend: Backend, tokens: Sequence[int], pages: Pages, n_outputs: int,
                     compute: Callable[[list[StepSequence]], Float32]) -> Iterator[Float32]:
-    """Outputs of the last `n_outputs` of `tokens`, in parts (n, width) that are valid until the next one.
+    """Outputs of the last `n_outputs` of `tokens`, in parts (n, width), n 0 or more, valid until the next one.
 
     `compute` is the backend's `forward` or `hidden`. `pages` hold the keys and values of all `tokens` meanwhile.
     """
@@ -38,6 +38,5 @@ def iterate_outputs(backend: Backend, tokens: Sequence[int], pages: Pages, n_out
         stop = min(len(tokens), start + backend.max_tokens, max(start, first_output) + backend.max_outputs)
         n = max(0, stop - max(start, first_output))
         rows = compute([StepSequence(tokens=tokens[start:stop], first_position=start, page_table=pages, n_outputs=n)])
-        if n:
-            yield rows
+        yield rows
         start = stop

@@ -85,12 +85,12 @@ class Scheduler:
             self._preempt(self.running.pop())
 
     def remove(self, request: Request) -> None:
-        """Forget a request, whatever its state, and give up its pages."""
-        if request.state == "running":
+        """Forget a request, whatever its state, and give up its pages; a second time nothing happens."""
+        if request in self.running:
             self.running.remove(request)
-            self._give_up_pages(request)
-        elif request.state == "waiting":
+        elif request in self.waiting:
             self.waiting.remove(request)
+        self._give_up_pages(request)
         request.state = "finished"
 
     def _admit(self) -> bool:

@@ -74,30 +74,38 @@ class Driver:
         self.core = EngineCore(self.backend, cast(Tokenizer, LetterTokenizer()), config)
         self.events: dict[int, list[Event]] = {}
 
+    def add(self, request: Request) -> None:
+        """Queue a request."""
+        self.core.add(self.core.prepare(request))
+
     def step(self) -> list[Event]:
         """One step, after which each page is free or held by those that say so: running requests and the cache."""
-        events: list[Event] = []
-        has_work = self.core.has_work
-        assert bool(self.core.step(events.append)) == has_work
+        events = self.core.step()
         for event in events:
             self.events.setdefault(event.request_id, []).append(event)
+        self.check_pages()
+        return events
+
+    def check_pages(self) -> None:
+        """Each page is free, or held by as many as say so."""
         pool, scheduler = self.core.pool, self.core.scheduler
         assert pool.n_free + pool.n_held == pool.n_pages
         tables = [*(request.page_table for request in scheduler.running),
                   *(kept.pages for kept in scheduler.cache.kept)]
         holders = np.bincount(np.concatenate([*tables, np.empty(0, np.int32)]), minlength=pool.n_pages)
-        assert np.array_equal(holders, pool.holders(np.arange(pool.n_pages, dtype=np.int32)))
-        return events
+        assert np.array_equal(holders, pool.all_holders())
 
     @property
     def n_available(self) -> int:
         """Pages that are free or that the cache would let go."""
-        return self.core.pool.n_free + self.core.scheduler.cache.n_pages
+        cached = [kept.pages for kept in self.core.scheduler.cache.kept]
+        pages, counts = np.unique(np.concatenate([*cached, np.empty(0, np.int32)]), return_counts=True)
+        return self.core.pool.n_free + int(np.count_nonzero(self.core.pool.holders(pages) == counts))
 
     def run(self, *requests: Request) -> None:
         """Add `requests` and step until nothing is left to do."""
         for request in requests:
-            self.core.add(request)
+            self.add(request)
         for _ in self.steps_left():
             pass
 

@@ -1,6 +1,5 @@
 """The engine's loop: what runs in a step, and what becomes of a request."""
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from ggpy.engine.config import SamplingParams
 from ggpy.engine.request import Request
-from ggpy.errors import ConfigError, PromptTooLongError, RequestError
+from ggpy.errors import ConfigError, OutOfMemoryError, PromptTooLongError, RequestError
 
 MakeDriver = Callable[..., Any]     # the Driver of conftest.py
 N_VOCAB, END = 61, 60
@@ -37,7 +36,7 @@ def step_shape(driver: Any) -> list[tuple[int, int, int]]:
 def test_a_prompt_is_read_in_chunks_then_tokens_follow_one_by_one(make_driver: MakeDriver) -> None:
     """20 tokens with 16 a step: 16, then 4 with an output, then one at a time."""
     driver = make_driver()
-    driver.core.add(request(range(20)))
+    driver.add(request(range(20)))
     shapes = []
     for _ in driver.steps_left():
         shapes += step_shape(driver)
@@ -47,10 +46,10 @@ def test_a_prompt_is_read_in_chunks_then_tokens_follow_one_by_one(make_driver: M
 def test_prompts_share_what_generating_requests_leave(make_driver: MakeDriver) -> None:
     """A long prompt never stalls a request that generates."""
     driver = make_driver()
-    driver.core.add(request(range(3), max_tokens=9))
+    driver.add(request(range(3), max_tokens=9))
     driver.step()
-    driver.core.add(request(range(40)))
-    driver.core.add(request(range(40)))
+    driver.add(request(range(40)))
+    driver.add(request(range(40)))
     driver.step()
     assert step_shape(driver) == [(3, 1, 1), (0, 15, 0)]
     for _ in range(2):
@@ -103,7 +102,7 @@ def test_a_prompt_that_cannot_fit_is_refused_with_both_sizes(make_driver: MakeDr
     """Nothing is queued."""
     driver = make_driver(n_ctx=64)
     with pytest.raises(PromptTooLongError, match=r"the prompt has 64 tokens but the context holds 64"):
-        driver.core.add(request([1] * 64))
+        driver.add(request([1] * 64))
     assert not driver.core.has_work
 
 
@@ -117,7 +116,7 @@ def test_a_prompt_that_the_model_cannot_read_is_refused(
 ) -> None:
     """Before it is queued."""
     with pytest.raises(RequestError, match=message):
-        make_driver().core.add(request(prompt))
+        make_driver().add(request(prompt))
 
 
 def test_a_context_larger_than_the_pool_is_refused(make_driver: MakeDriver) -> None:
@@ -130,8 +129,8 @@ def test_a_request_waits_until_there_are_pages_for_its_prompt(make_driver: MakeD
     """With 4 pages, a prompt of 3 leaves no room for one of 2."""
     driver = make_driver(n_pages=4)
     first, second = request([1] * 90, max_tokens=2), request([2] * 60, max_tokens=2)
-    driver.core.add(first)
-    driver.core.add(second)
+    driver.add(first)
+    driver.add(second)
     driver.step()
     assert (first.state, second.state) == ("running", "waiting")
     for _ in driver.steps_left():
@@ -143,8 +142,8 @@ def test_the_youngest_gives_way_when_pages_run_out_and_resumes(make_driver: Make
     """Two answers grow beyond what the pool holds; both come out as if alone."""
     driver = make_driver(n_pages=4)
     first, second = request([1] * 60, max_tokens=30), request([2] * 60, max_tokens=30)
-    driver.core.add(first)
-    driver.core.add(second)
+    driver.add(first)
+    driver.add(second)
     states = set()
     for _ in driver.steps_left():
         states.add((first.state, second.state))
@@ -160,7 +159,7 @@ def test_a_request_that_gave_way_comes_before_those_that_never_ran(make_driver: 
     driver = make_driver(n_pages=4)
     first, second, third = (request([1] * n, max_tokens=30) for n in (60, 60, 90))
     for r in (first, second, third):
-        driver.core.add(r)
+        driver.add(r)
     ends = [event.request_id for events in driver.steps_left() for event in events if event.finish_reason]
     assert ends == [first.id, second.id, third.id]
 
@@ -169,7 +168,7 @@ def test_no_more_requests_run_than_can_generate_in_one_step(make_driver: MakeDri
     """So that all that generate get a token in each step."""
     driver = make_driver(max_batch_tokens=2, max_running=4)
     for _ in range(3):
-        driver.core.add(request([1], max_tokens=3))
+        driver.add(request([1], max_tokens=3))
     sizes = [len(events) for events in driver.steps_left()]
     assert sizes == [2, 2, 2, 1, 1, 1]
 
@@ -178,8 +177,8 @@ def test_cancelling_frees_pages_at_once(make_driver: MakeDriver) -> None:
     """In every state; a second time it does nothing."""
     driver = make_driver(n_pages=4)
     running, waiting = request([1] * 90), request([2] * 90)
-    driver.core.add(running)
-    driver.core.add(waiting)
+    driver.add(running)
+    driver.add(waiting)
     driver.step()
     assert driver.core.cancel(running.id)
     assert driver.n_available == 4
@@ -207,21 +206,22 @@ def test_one_requests_error_is_not_the_others(make_driver: MakeDriver, monkeypat
     assert good.output_tokens == expected_tokens(make_driver, good)
 
 
-def test_an_interrupted_step_takes_no_number_twice(make_driver: MakeDriver) -> None:
-    """What was drawn for a request that was not told is kept, though its logits are computed again."""
+def test_a_failed_step_can_be_forgotten(make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After `reset` there are no requests, all pages are free and nothing of what they held is believed."""
     driver = make_driver()
-    requests = [request([i], temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=i, max_tokens=6) for i in range(3)]
-    for r in requests:
-        driver.core.add(r)
-
-    def interrupted(event: Any) -> None:
-        raise KeyboardInterrupt
-
-    while driver.core.has_work:
-        with contextlib.suppress(KeyboardInterrupt):
-            driver.core.step(interrupted)
-    for r in requests:
-        assert r.output_tokens == expected_tokens(make_driver, r)
+    driver.run(request(range(40)))
+    driver.add(request(range(50)))
+    with monkeypatch.context() as patch:
+        patch.setattr(driver.backend, "forward", lambda sequences: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            driver.step()
+    driver.core.reset()
+    assert not driver.core.has_work
+    assert driver.core.pool.n_free == 8
+    again = request(range(50))
+    driver.run(again)
+    assert again.num_cached == 0
+    assert again.output_tokens == expected_tokens(make_driver, again)
 
 
 @pytest.mark.parametrize("n_outputs", [0, 1, 5, 30])
@@ -236,6 +236,28 @@ def test_logits_of_a_sequence_come_in_steps_that_the_backend_allows(make_driver:
     assert driver.n_available == 8
 
 
+def test_more_tokens_than_the_context_holds_are_refused_before_memory_is_taken(make_driver: MakeDriver) -> None:
+    """The result for all of them would have 16 TB."""
+    with pytest.raises(PromptTooLongError, match="there are 65 tokens but the context holds 64"):
+        make_driver(n_ctx=64).core.logits([1] * 65, 1 << 36)
+
+
+def test_memory_that_is_not_there_is_one_requests_trouble(make_driver: MakeDriver) -> None:
+    """The engine goes on."""
+    driver = make_driver()
+    with pytest.raises(OutOfMemoryError, match="GB for 1,125,899,906,842,624 rows of 61 numbers are not there"):
+        driver.core.logits([1], 1 << 50)
+    driver.check_pages()
+
+
+def test_outputs_that_nobody_wants_any_more_are_not_computed(make_driver: MakeDriver) -> None:
+    """Here after the first step of two; the pages are free."""
+    driver = make_driver(max_batch_tokens=16)
+    driver.core.hidden([1] * 30, 1, lambda: False)
+    assert len(driver.backend.steps) == 1
+    assert driver.n_available == 8
+
+
 @pytest.mark.parametrize(("n_tokens", "states"), [(30, ("running", "running")), (60, ("running", "waiting")),
                                                   (128, ("waiting", "waiting"))])
 def test_requests_give_way_to_logits_and_resume(
@@ -244,8 +266,8 @@ def test_requests_give_way_to_logits_and_resume(
     """The youngest first, and only if they hold the pages: here 1 and 2 of 4. Nobody's answer changes."""
     driver = make_driver(n_pages=4, max_batch_tokens=64)
     first, second = request([1] * 20, max_tokens=8), request([2] * 40, max_tokens=8)
-    driver.core.add(first)
-    driver.core.add(second)
+    driver.add(first)
+    driver.add(second)
     driver.step()
     logits = driver.core.logits([3] * n_tokens, 1)
     assert (first.state, second.state) == states
@@ -281,7 +303,7 @@ def test_any_workload_ends_as_if_each_request_were_alone(
     for time in range(100_000):
         for start, r, leave in todo:
             if time == start:
-                driver.core.add(r)
+                driver.add(r)
             if time == leave and leave % 3 == 0 and driver.core.cancel(r.id):
                 cancelled.add(r.id)
         driver.step()

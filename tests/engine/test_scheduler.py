@@ -74,11 +74,11 @@ def test_prompts_are_read_at_the_machines_pace(
     """Requests that generate all go on, and a prompt gets what they leave, but 32 rows at least."""
     driver = make_driver(n_pages=128, n_ctx=512, max_batch_tokens=256, max_running=64)
     for _ in range(n_generating):
-        driver.core.add(request(1, max_tokens=99))
+        driver.add(request(1, max_tokens=99))
     driver.step()
     pace = driver.core.scheduler.pace = Pace(200)
     pace._row_s = row_s
-    driver.core.add(request(300))
+    driver.add(request(300))
     driver.step()
     assert [len(s.tokens) for s in driver.backend.steps[-1]] == [*[1] * n_generating, n_read]
 
@@ -89,7 +89,7 @@ def test_the_pace_changes_no_token(make_driver: Callable[..., Any]) -> None:
     make_driver(n_pages=16, n_ctx=512, max_batch_tokens=512).run(whole)
     driver = make_driver(n_pages=16, n_ctx=512, max_batch_tokens=512)
     pace = driver.core.scheduler.pace = Pace(200)
-    driver.core.add(paced)
+    driver.add(paced)
     for row_s in (0.003, 0.002, 0.001, 0.002):
         pace._row_s = row_s
         driver.step()
@@ -97,3 +97,22 @@ def test_the_pace_changes_no_token(make_driver: Callable[..., Any]) -> None:
         pass
     assert [len(step[0].tokens) for step in driver.backend.steps[:4]] == [64, 96, 140, 1]
     assert paced.output_tokens == whole.output_tokens
+
+
+@pytest.mark.parametrize("state", ["new", "waiting", "running", "preempted", "finished"])
+def test_a_request_can_be_removed_in_any_state_and_twice(make_driver: Callable[..., Any], state: str) -> None:
+    """It holds no pages then."""
+    driver = make_driver(n_pages=4)
+    scheduler, r = driver.core.scheduler, request(60)
+    if state != "new":
+        scheduler.add(r)
+    if state in ("running", "preempted", "finished"):
+        scheduler.schedule()
+    if state == "preempted":
+        scheduler.make_room(4)
+    if state == "finished":
+        scheduler.remove(r)
+    for _ in range(2):
+        scheduler.remove(r)
+        driver.check_pages()
+    assert (r.state, len(r.page_table), scheduler.schedule()) == ("finished", 0, [])

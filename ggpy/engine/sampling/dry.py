@@ -42,11 +42,13 @@ _known: weakref.WeakKeyDictionary[Tokenizer, dict[tuple[str, ...], Breakers]] = 
 def breakers_of(tokenizer: Tokenizer, texts: tuple[str, ...]) -> Breakers:
     """All ways in which tokens can spell one of `texts`. This reads the whole vocabulary, so it is remembered."""
     known = _known.setdefault(tokenizer, {})
-    if texts not in known:
-        if len(known) == MAX_REMEMBERED:
-            del known[next(iter(known))]
-        known[texts] = Breakers.of(_spellings(tokenizer, [text.encode()[:MAX_BREAKER_BYTES] for text in texts]))
-    return known[texts]
+    breakers = known.get(texts)
+    if breakers is None:
+        breakers = Breakers.of(_spellings(tokenizer, [text.encode()[:MAX_BREAKER_BYTES] for text in texts]))
+        for oldest in list(known)[: max(0, len(known) + 1 - MAX_REMEMBERED)]:
+            known.pop(oldest, None)         # unless another thread has
+        known[texts] = breakers
+    return breakers
 
 
 def _spellings(tokenizer: Tokenizer, texts: list[bytes]) -> dict[int, list[tuple[int, ...]]]:
