@@ -13,7 +13,7 @@ from typing import Any, Literal, Self, SupportsIndex, Unpack, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ggpy.arguments import check_choice, check_text, text_list, token_ids, whole_number
+from ggpy.arguments import check_choice, check_options, check_text, text_list, token_ids, whole_number
 from ggpy.backends.base import PAGE_TOKENS, Backend, Compute, KVType, Repack, kv_bytes
 from ggpy.engine.client import CompletionStream, EngineClient
 from ggpy.engine.completion import Completion, Timings
@@ -27,8 +27,8 @@ from ggpy.gguf import GGUFFile
 from ggpy.hub.resolve import resolve_model
 from ggpy.machine import available_memory_bytes, usable_cores
 from ggpy.models import HParams, Model, build_model, hparams_of
-from ggpy.text import ChatOptions, ChatTemplate, Tokenizer, template_sources
-from ggpy.text.builtin_templates import BUILTIN_TEMPLATES, template_source
+from ggpy.text import ChatOptions, ChatTemplate, Tokenizer, file_templates
+from ggpy.text.builtin_templates import BUILTIN_TEMPLATES, jinja_source
 
 __all__ = ["LLM", "Completion", "CompletionStream", "Timings"]
 
@@ -110,7 +110,7 @@ class LLM:
 
         Raises TemplateError if what it has is not a string.
         """
-        return "default" in template_sources(self.metadata)
+        return "default" in file_templates(self.metadata)
 
     @functools.cached_property
     def chat_template(self) -> ChatTemplate:
@@ -130,8 +130,10 @@ class LLM:
     def chat_tokens(self, messages: Sequence[Message], **options: Unpack[ChatOptions]) -> list[int]:
         """`messages` in the chat template, open for the assistant's answer, as token ids; `options` as for `chat`.
 
-        Control tokens that the messages spell are text, but for the tags of an assistant's reasoning.
+        Control tokens that the messages spell are text, but for the tags of an assistant's reasoning. Raises
+        TemplateError as `chat` does.
         """
+        check_chat_options("LLM.chat_tokens", options)
         return self.chat_template.prompt(messages, self.tokenizer, **options).encode(self.tokenizer)
 
     def logits(self, ids: Tokens, positions: Positions = "last") -> Float32:
@@ -175,7 +177,8 @@ class LLM:
         """As `generate`, but the text piece by piece."""
         if params is not None and not isinstance(params, SamplingParams):
             raise RequestError(f"params={params!r:.80}: expected a SamplingParams")
-        ids = self.tokenize(prompt, parse_special=True) if isinstance(prompt, str) else token_ids("prompt", prompt)
+        ids = (self.tokenize(prompt, parse_special=True) if isinstance(prompt, str) else
+               token_ids("prompt", prompt, "a text or a sequence of token ids"))
         return self._client.submit(Request(ids, params or SamplingParams()))
 
     def chat(self, messages: Sequence[Message], params: SamplingParams | None = None,
@@ -184,13 +187,16 @@ class LLM:
 
         `options` are tools, documents, chat_template_kwargs, add_generation_prompt and continue_final_message, which
         takes the last message as the beginning of the answer; the completion is what follows. Raises TemplateError if
-        the template cannot render the messages, PromptTooLongError if they leave no room for an answer.
+        there are no messages, if one is malformed, or if the template cannot render them or leaves tools or documents
+        out, PromptTooLongError if they leave no room for an answer.
         """
+        check_chat_options("LLM.chat", options)
         return self.stream_chat(messages, params, **options).finish()
 
     def stream_chat(self, messages: Sequence[Message], params: SamplingParams | None = None,
                     **options: Unpack[ChatOptions]) -> CompletionStream:
         """As `chat`, but the text piece by piece."""
+        check_chat_options("LLM.stream_chat", options)
         return self.stream(self.chat_tokens(messages, **options), params)
 
     def close(self) -> None:
@@ -217,11 +223,16 @@ def compiled(template: str | ChatTemplate, tokenizer: Tokenizer) -> ChatTemplate
     """`template`, compiled if it is Jinja source or a built-in name. Raises TemplateError if it does not compile."""
     if isinstance(template, ChatTemplate):
         return template
-    source = template_source(template) if isinstance(template, str) else None
+    source = jinja_source(template) if isinstance(template, str) else None
     if source is None:
         raise ConfigError(f"chat_template={template!r:.80}: expected Jinja source, a ChatTemplate or one of "
                           f"{', '.join(BUILTIN_TEMPLATES)}")
     return ChatTemplate.from_source(source, tokenizer, key="chat_template")
+
+
+def check_chat_options(method: str, options: Mapping[str, Any]) -> None:
+    """Raises TypeError if `options` has a name that none of ChatOptions has."""
+    check_options(method, options, ChatOptions.__annotations__, SamplingParams.__dataclass_fields__)
 
 
 def open_backend(gguf: GGUFFile, model: Model, **options: Any) -> Backend:

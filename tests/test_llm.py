@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,11 +18,13 @@ import ggpy.llm
 from ggpy import LLM, Completion, SamplingParams, Timings
 from ggpy.backends.base import PAGE_TOKENS, StepSequence
 from ggpy.backends.reference import evaluate
+from ggpy.engine.request import Request
 from ggpy.errors import ConfigError, GgpyError, PromptTooLongError, PullError, RequestError, TemplateError
 from ggpy.gguf import GGUFFile
 from ggpy.graph.ops import OutputKind
 from ggpy.models import Model, hparams_of
 from ggpy.text import ChatTemplate
+from ggpy.text.chat import CHATML
 from tests.models.arch_data import ArchModel, load_arch
 
 GREEDY = SamplingParams(temperature=0, max_tokens=8)
@@ -195,10 +198,36 @@ def test_messages_that_are_none_are_refused(load: Callable[..., LLM]) -> None:
     """By the name of the argument and the place in it."""
     llm = load(n_ctx=64)
     for messages, message in (("Hello", "messages: expected a list of mappings, found 'Hello'"),
+                              ([], "messages: expected a message or more, found none"),
                               ([{"content": "Hello"}], r"messages\[0\] has no role"),
+                              ([*HELLO, {"role": "user"}], r"messages\[1\].content is missing: expected a text or"),
+                              ([{"role": "user", "content": 5}], r"messages\[0\].content: expected a text or .* 5"),
                               ([{"role": "user", "content": b"x"}], r"messages\[0\].content: expected text, .* bytes")):
         with pytest.raises(TemplateError, match=message):
             llm.chat(messages)      # type: ignore[arg-type]
+
+
+def test_options_that_there_are_not_are_refused(load: Callable[..., LLM]) -> None:
+    """In the name of the method that was called; a field of the parameters is told apart from a slip."""
+    llm = load(n_ctx=64)
+    options: dict[str, Any] = {"toools": []}
+    for method in (llm.chat, llm.stream_chat, llm.chat_tokens):
+        error = rf"^LLM\.{method.__name__}\(\) got an unexpected keyword argument 'toools'; did you mean 'tools'\?$"
+        with pytest.raises(TypeError, match=error):
+            method(HELLO, **options)
+    with pytest.raises(TypeError, match=r"'max_tokens'; it is a field: params=SamplingParams\(max_tokens=\.\.\.\)"):
+        llm.chat(HELLO, **{"max_tokens": 5})       # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"argument 'x'; there are add_generation_prompt, .*, documents, tools$"):
+        llm.chat(HELLO, **{"x": 5})     # type: ignore[arg-type]
+
+
+def test_tools_that_the_template_leaves_out_are_refused(load: Callable[..., LLM]) -> None:
+    """ChatML has no place for them, nor for documents."""
+    llm = load(n_ctx=64)
+    with pytest.raises(TemplateError, match="tools: this model's template has no tools, so that the model would not"):
+        llm.chat(HELLO, tools=[{"type": "function", "function": {"name": "f"}}])
+    with pytest.raises(TemplateError, match="documents: this model's template has no documents, so that the model wo"):
+        llm.chat(HELLO, documents=[{"text": "D"}])
 
 
 def test_a_user_cannot_write_control_tokens(load: Callable[..., LLM]) -> None:
@@ -305,14 +334,17 @@ PAGE = Path(__file__).parents[1] / "docs" / "library.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
 
-@pytest.mark.parametrize("example", EXAMPLES)
-def test_the_examples_of_the_documentation_run(
-    load: Callable[..., LLM], tiny: ArchModel, monkeypatch: pytest.MonkeyPatch, example: str
-) -> None:
-    """On the tiny model, whatever they call theirs; `prompts` and the like are what the text says they are."""
+def test_the_examples_of_the_documentation_run(tiny: ArchModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other, with no name that none of them has made, on the tiny model, whatever they call theirs."""
     monkeypatch.setattr(ggpy.llm, "resolve", lambda name: tiny.path)
-    monkeypatch.setattr(ggpy.llm, "DEFAULT_N_CTX", 128)     # where the endless answer of a random model ends
-    exec(example, {"LLM": LLM, "llm": load(n_ctx=512), "prompts": ["one", "two"], "params": GREEDY})
+    monkeypatch.setattr(LLM, "chat_template", ChatTemplate(CHATML + "{{ tools[0].function.name if tools }}"))
+    # the answers of a random model have no end
+    monkeypatch.setattr(ggpy.llm, "Request", lambda ids, params: Request(ids, replace(params, max_tokens=8)))
+    assert len(EXAMPLES) >= 6
+    names: dict[str, Any] = {}
+    for example in EXAMPLES:
+        exec(example, names)
+    assert len(names["answers"]) == len(names["prompts"])
 
 
 def test_closing_frees_the_backend_and_ends_all_use(load: Callable[..., LLM]) -> None:
@@ -381,8 +413,10 @@ def test_settings_that_cannot_work_are_refused(
     (np.ones(3, np.float32), r"prompt\[0\]=.*1.0.*: expected a token id"),
     (["hello"], r"prompt\[0\]='hello': expected a token id"),
     ([[1, 2]], r"prompt\[0\]=\[1, 2\]: expected a token id"),
-    (b"hello", "prompt=b'hello': expected a sequence of token ids"),
-    (None, "prompt=None: expected a sequence of token ids"),
+    (b"hello", "prompt=b'hello': expected a text or a sequence of token ids"),
+    (5, "prompt=5: expected a text or a sequence of token ids"),
+    (10**5000, "prompt=a int too large to write: expected a text or a sequence of token ids"),
+    (None, "prompt=None: expected a text or a sequence of token ids"),
 ])
 def test_prompts_of_other_types_are_refused(load: Callable[..., LLM], prompt: Any, message: str) -> None:
     """A number that is nearly a token is not rounded to one, and bytes are no list of tokens."""

@@ -48,9 +48,9 @@ def json_object(text: str) -> dict[str, Any]:
 def chat_template(text: str) -> str:
     """The Jinja source that a built-in name or a source itself means; an error for argparse if it does not compile."""
     from ggpy.text import ChatTemplate
-    from ggpy.text.builtin_templates import BUILTIN_TEMPLATES, template_source
+    from ggpy.text.builtin_templates import BUILTIN_TEMPLATES, jinja_source
 
-    source = template_source(text)
+    source = jinja_source(text)
     if source is None:
         raise argparse.ArgumentTypeError(f"expected one of {', '.join(BUILTIN_TEMPLATES)}, or a Jinja template; "
                                          "--chat-template-file reads one from a file")

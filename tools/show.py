@@ -16,7 +16,7 @@ from ggpy.gguf import GGUFFile, Metadata, StringArray
 from ggpy.hub import huggingface, names
 from ggpy.hub.resolve import resolve_model
 from ggpy.kernels.cpu.kv_pages import QUANT_BLOCK
-from ggpy.text import template_sources
+from ggpy.text import file_templates
 from ggpy.tools.forecast import Forecast, forecast
 from ggpy.tools.terminal import print_tables, table
 
@@ -103,7 +103,7 @@ def describe(file: GGUFFile) -> Description:
         n_embd=metadata.get_int(f"{architecture}.embedding_length", None),
         tokenizer=_tokenizer(metadata),
         license=metadata.get_str("general.license", None),
-        has_chat_template="default" in template_sources(metadata),
+        has_chat_template="default" in file_templates(metadata),
         size_bytes=file.size_bytes,
         kv_bytes_per_token=per_token,
         kv_q8_0_bytes_per_token=kv_bytes_per_token(file, "q8_0"),
@@ -115,7 +115,7 @@ def describe(file: GGUFFile) -> Description:
 
 def print_template(file: GGUFFile) -> None:
     """Print the chat template; raises TemplateError when there is none."""
-    template = template_sources(file.metadata).get("default")
+    template = file_templates(file.metadata).get("default")
     if template is None:
         raise TemplateError(f"{file.path}: there is no chat template (key {CHAT_TEMPLATE}); messages are written as "
                             "ChatML")

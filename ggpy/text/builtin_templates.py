@@ -171,7 +171,7 @@ BUILTIN_TEMPLATES = {
 }
 
 
-def template_source(text: str) -> str | None:
+def jinja_source(text: str) -> str | None:
     """The Jinja source that a name of these, or a source itself, means; None for another name."""
     source = BUILTIN_TEMPLATES.get(text, text)
     return source if "{" in source else None

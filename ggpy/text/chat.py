@@ -72,7 +72,7 @@ class ChatTemplate:
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], tokenizer: Tokenizer) -> "ChatTemplate":
         """The templates of a GGUF file, or ChatML, with a warning, if it has none."""
-        variants = template_sources(metadata)
+        variants = file_templates(metadata)
         default = variants.pop("default", None)
         if default is None:
             logger.warning("%s is missing: conversations are written as ChatML, which this model may not know", _KEY)
@@ -115,7 +115,10 @@ class ChatTemplate:
     def prompt(
         self, messages: Sequence[Mapping[str, Any]], tokenizer: Tokenizer, **options: Unpack[ChatOptions]
     ) -> ChatPrompt:
-        """As `render`, with the spans in which messages spell control tokens, which are encoded as text."""
+        """As `render`, with the spans in which messages spell control tokens, which are encoded as text.
+
+        Raises TemplateError too if there are no messages, or if the template leaves tools, calls or documents out.
+        """
         return self._render(messages, tokenizer, **options)
 
     def _render(
@@ -127,6 +130,8 @@ class ChatTemplate:
 
         variant = self.variants.get("tool_use" if tools else "rag" if documents else "", self)
         plain = plain_messages(messages)
+        if tokenizer is not None and not plain:
+            raise TemplateError("messages: expected a message or more, found none")
         given = {"tools": plain_mappings(tools, "tools"), "documents": plain_mappings(documents, "documents")}
         check_conversation(plain, given)
         adapt(plain, variant.capabilities)
@@ -138,7 +143,10 @@ class ChatTemplate:
         field = "content" if continue_final_message is True else continue_final_message or None
         start = mark_continuation(plain, field) if field else None
         is_opened = add_generation_prompt and not continue_final_message
-        text = variant._run_or_hint(plain, {**given, "add_generation_prompt": is_opened, **variables})
+        arguments = {**given, "add_generation_prompt": is_opened, **variables}
+        text = variant._run_or_hint(plain, arguments)
+        if tokenizer is not None:
+            variant._check_written(text, plain, arguments)
         if start is not None:
             text = cut_continuation(text, start)
         return ChatPrompt(text) if mask is None else mask.reveal(text)
@@ -151,6 +159,23 @@ class ChatTemplate:
                 raise
             hint = "the template takes no system message; put its text into the first message of the user"
             raise TemplateError(f"{error} ({hint})") from error
+
+    def _check_written(self, text: str, messages: list[PlainMessage], arguments: Mapping[str, Any]) -> None:
+        """Raises TemplateError if `text` is the same without the tools, documents or calls that there are."""
+        without = {name: (messages, {**arguments, name: None}) for name in ("tools", "documents") if arguments[name]}
+        if any(message.get("tool_calls") for message in messages):
+            bare = [{key: value for key, value in message.items() if key != "tool_calls"} for message in messages]
+            without["tool_calls"] = (bare, {**arguments})
+        for name, trial in without.items():
+            if getattr(self.capabilities, name, False):
+                continue
+            try:
+                is_left_out = self._run(*trial) == text
+            except TemplateError:       # it cannot do without them
+                is_left_out = False
+            if is_left_out:
+                raise TemplateError(f"{name}: this model's template has no {name}, so that the model would not see "
+                                    "them; leave them out, or take a model whose template writes them")
 
     def _run(self, messages: list[dict[str, Any]], arguments: Mapping[str, Any]) -> str:
         from ggpy.text.chat_limits import Budget, current_budget
@@ -166,7 +191,7 @@ class ChatTemplate:
             current_budget.reset(budget)
 
 
-def template_sources(metadata: Mapping[str, Any]) -> dict[str, str]:
+def file_templates(metadata: Mapping[str, Any]) -> dict[str, str]:
     """The templates of a GGUF file by name; "default" is the one for ordinary conversations, if it is not empty.
 
     Raises TemplateError if one is not a string.

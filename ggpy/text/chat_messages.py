@@ -6,10 +6,9 @@ from typing import Any
 
 from ggpy.errors import TemplateError
 from ggpy.text.chat_capabilities import Capabilities
+from ggpy.text.message_checks import REASONING_FIELDS, check_mapping, check_message, check_sequence
 
 PlainMessage = dict[str, Any]
-# Names of what a model thought before its answer; templates read the first, or those for gpt-oss the second.
-REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 _RESERVED = ("messages", "tools", "documents", "add_generation_prompt")
 _CONTINUATION = "CONTINUE_FINAL_MESSAGE_TAG "        # Transformers' own, so that templates meet the same text
 
@@ -17,17 +16,15 @@ _CONTINUATION = "CONTINUE_FINAL_MESSAGE_TAG "        # Transformers' own, so tha
 def plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[PlainMessage]:
     """Copies of `messages` without their empty fields, with reasoning under each name that templates read.
 
-    Raises TemplateError if a message is not a mapping with a role, or a field is not plain data.
+    Raises TemplateError if a message is not a mapping of plain data, or is not what templates expect of one.
     """
-    _check_sequence(messages, "messages")
+    check_sequence(messages, "messages")
     plain = []
     for index, message in enumerate(messages):
-        if not isinstance(message, Mapping):
-            raise TemplateError(f"messages[{index}]: expected a mapping with role and content, found {message!r:.60}")
-        if not isinstance(message.get("role"), str):
-            raise TemplateError(f"messages[{index}] has no role: expected system, user, assistant or tool")
-        fields = {key: plain_data(value, f"messages[{index}].{key}") for key, value in message.items()
-                  if value is not None}
+        where = f"messages[{index}]"
+        check_mapping(message, where, "a mapping with role and content")
+        fields = {key: plain_data(value, f"{where}.{key}") for key, value in message.items() if value is not None}
+        check_message(fields, where)
         reasoning = next((fields[name] for name in REASONING_FIELDS if name in fields), None)
         if reasoning is not None:
             fields = {"thinking": reasoning, **fields, "reasoning_content": reasoning}
@@ -39,10 +36,9 @@ def plain_mappings(values: Sequence[Mapping[str, Any]] | None, name: str) -> lis
     """Copies of `values`, tools or documents. Raises TemplateError if one is not a mapping of plain data."""
     if values is None:
         return None
-    _check_sequence(values, name)
+    check_sequence(values, name)
     for index, value in enumerate(values):
-        if not isinstance(value, Mapping):
-            raise TemplateError(f"{name}[{index}]: expected a mapping, found {value!r:.60}")
+        check_mapping(value, f"{name}[{index}]", "a mapping")
     return [plain_data(value, f"{name}[{index}]") for index, value in enumerate(values)]
 
 
@@ -77,11 +73,6 @@ def plain_data(value: Any, where: str) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
         return [plain_data(item, f"{where}[{index}]") for index, item in enumerate(value)]
     raise TemplateError(f"{where}: expected text, numbers, lists or mappings, found {type(value).__name__}")
-
-
-def _check_sequence(values: Any, name: str) -> None:
-    if not isinstance(values, Sequence) or isinstance(values, str | bytes):
-        raise TemplateError(f"{name}: expected a list of mappings, found {values!r:.60}")
 
 
 def adapt(messages: list[PlainMessage], can: Capabilities) -> None:

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ggpy.errors import TemplateError
-from ggpy.text.chat_messages import REASONING_FIELDS, PlainMessage
+from ggpy.text.chat_messages import PlainMessage
+from ggpy.text.message_checks import REASONING_FIELDS
 from ggpy.text.partition import Span
 from ggpy.text.tokenizer import Tokenizer
 

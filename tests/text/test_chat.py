@@ -9,7 +9,7 @@ import pytest
 
 from ggpy.errors import TemplateError
 from ggpy.gguf import GGUFFile
-from ggpy.text import ChatTemplate, Tokenizer, template_sources
+from ggpy.text import ChatTemplate, Tokenizer, file_templates
 from tests.text.token_data import byte_bpe
 
 USER = {"role": "user", "content": "Hi"}
@@ -75,7 +75,8 @@ def test_missing_template_gets_chatml(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "ggpy"):
         template = ChatTemplate.from_metadata(metadata, Tokenizer.from_metadata(metadata))
     assert "tokenizer.chat_template is missing" in caplog.text
-    assert template.render([SYSTEM, {"role": "assistant", "content": None}], add_generation_prompt=False) == (
+    call = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}
+    assert template.render([SYSTEM, call], add_generation_prompt=False) == (
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>assistant\n<|im_end|>\n"
     )
 
@@ -89,7 +90,7 @@ def test_missing_template_gets_chatml(caplog: pytest.LogCaptureFixture) -> None:
 ])
 def test_where_a_file_has_its_templates(metadata: dict[str, Any], sources: dict[str, str]) -> None:
     """The ordinary one may have a name too."""
-    assert template_sources(metadata) == sources
+    assert file_templates(metadata) == sources
 
 
 def test_template_that_is_no_text() -> None:

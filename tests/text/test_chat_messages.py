@@ -116,12 +116,40 @@ def test_only_plain_data() -> None:
         ("Hi", "messages: expected a list of mappings, found 'Hi'"),
         (None, "messages: expected a list of mappings, found None"),
         ([USER, "Hi"], r"messages\[1\]: expected a mapping with role and content, found 'Hi'"),
+        ([{"role": 5, "content": "Hi"}], r"messages\[0\]\.role: expected a text such as system, .*, found 5"),
+        ([USER, {"role": "user"}], r"messages\[1\]\.content is missing: expected a text or a list of parts; only"),
+        ([{"role": "assistant", "content": None, "tool_calls": []}], r"messages\[0\]\.content is missing"),
+        ([{"role": "user", "content": 5}], r"messages\[0\]\.content: expected a text or a list of parts, found 5$"),
+        ([{"role": "user", "content": {"text": "Hi"}}], r"\.content: expected .*found \{.*\}; put it into a list"),
+        ([{"role": "tool", "content": 5}], r"messages\[0\]\.content: expected a text or a list of parts, found 5"),
+        ([{"role": "user", "content": [5]}], r"messages\[0\]\.content\[0\]: expected a part such as .*, found 5"),
+        ([{"role": "user", "content": [{"type": "text"}]}], r"\.content\[0\]\.text: expected a text, found None"),
+        ([{"role": "user", "content": "", "name": 5}], r"messages\[0\]\.name: expected a text, found 5"),
+        ([{"role": "assistant", "reasoning": ["Hm"]}], r"messages\[0\]\.reasoning: expected a text, found \['Hm'\]"),
+        ([{"role": "assistant", "tool_calls": 5}], r"\.tool_calls: expected a list of mappings, found 5"),
+        ([{"role": "assistant", "tool_calls": ["f"]}], r"\.tool_calls\[0\]: expected a mapping, found 'f'"),
+        ([{"role": "assistant", "tool_calls": [{"function": "f"}]}],
+         r"\.tool_calls\[0\]\.function: expected a mapping with name and arguments, found 'f'"),
+        ([{"role": "assistant", "tool_calls": [{"arguments": {}}]}],
+         r"\.tool_calls\[0\]\.name: expected a text, found None"),
     ],
 )
 def test_what_is_no_message(messages: Any, error: str) -> None:
-    """The error says which one."""
-    with pytest.raises(TemplateError, match=error):
-        ChatTemplate(TEXTS).render(messages)
+    """The error says which one, what it has and what is expected, whatever the template would make of it."""
+    for source in (TEXTS, PARTS_ONLY):
+        with pytest.raises(TemplateError, match=error):
+            ChatTemplate(source).render(messages)
+
+
+def test_results_of_tools_may_be_data() -> None:
+    """Some templates write them as JSON."""
+    source = "{% for m in messages %}{{ m.content if m.content is string else m.content | tojson }}{% endfor %}"
+    assert ChatTemplate(source).render([{"role": "tool", "content": {"x": [1, 2]}}]) == '{"x": [1, 2]}'
+
+
+def test_roles_are_the_templates_matter() -> None:
+    """One that only this template knows."""
+    assert ChatTemplate(TEXTS).render([{"role": "critic", "content": "Hi"}]) == "c:Hi;"
 
 
 def test_template_without_system_messages() -> None:
@@ -165,7 +193,7 @@ def test_reasoning_to_continue() -> None:
     ("source", "messages", "error"),
     [
         (OPEN, [], "there is no message to continue"),
-        (OPEN, [{"role": "assistant"}], r"messages\[0\] has no text under 'content' to continue"),
+        (OPEN, [{"role": "assistant", "thinking": "Hm"}], r"messages\[0\] has no text under 'content' to continue"),
         ("{{ messages[0].role }}", [USER], "the last message cannot be continued: the model's template leaves it out"),
     ],
 )

@@ -113,7 +113,8 @@ def test_parts_cannot_form_a_token_together() -> None:
     ("<{{ m.content }}>", {"content": "|im_end|"}), ("<|im_{{ m.content }}", {"content": "end|>"}),
     ("{{ m.content }}end|>", {"content": "hello <|im_"}),
     ("{{ m.content }}{{ m.content }}", {"content": "end|>hello<|im_"}),
-    ("{% for k, v in m.arguments.items() %}{{ k }}{{ v }}{% endfor %}", {"arguments": {"<|im_": "end|>"}}),
+    ("{% for k, v in m.arguments.items() %}{{ k }}{{ v }}{% endfor %}",
+     {"content": "", "arguments": {"<|im_": "end|>"}}),
 ])
 def test_neighbours_cannot_form_a_token_together(source: str, message: dict[str, Any]) -> None:
     """Two fields of a message, or one and what the template writes beside it."""
@@ -242,6 +243,44 @@ def test_a_prompt_begins_with_another_only_if_the_same_parts_are_text() -> None:
     assert spelled.encode_from(13, CHATML_TOKENIZER) == [*b"<|im_end|>"]
 
 
+def calls(conversation: dict[str, Any]) -> bool:
+    """Whether an assistant's message calls a tool."""
+    return any(message.get("tool_calls") for message in conversation["messages"])
+
+
+TOOL_OFFERED = {"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}}
+CALL = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "now", "arguments": {}}}]}
+
+
+@pytest.mark.parametrize(("messages", "options", "name"), [
+    ([], {"tools": [TOOL_OFFERED]}, "tools"), ([], {"documents": [{"text": "D"}]}, "documents"),
+    ([CALL], {}, "tool_calls"),
+])
+def test_what_the_template_leaves_out_is_refused(
+    messages: list[dict[str, Any]], options: dict[str, Any], name: str
+) -> None:
+    """The model would answer without it, and nobody would know; the text alone is Transformers' all the same."""
+    messages = [{"role": "user", "content": "hello"}, *messages]
+    with pytest.raises(TemplateError, match=f"^{name}: this model's template has no {name}, so that the model would"):
+        read(messages, **options)
+    assert ChatTemplate(CHATML).render(messages, **options).startswith("<|im_start|>user\nhello")
+    source = CHATML + "{{ tools }}{{ documents }}{{ messages[-1].tool_calls }}"
+    assert f"'{'text' if name == 'documents' else 'name'}'" in read(messages, source, **options)[0].text
+
+
+def test_nothing_left_out_is_nothing_refused() -> None:
+    """Empty lists, and a template that writes tools in a way of its own."""
+    question = [{"role": "user", "content": "hello"}]
+    assert read(question, tools=[], documents=[])[1] == read(question)[1]
+    assert read(question, CHATML + "{{ tools[0].x }}", tools=[{"x": "y"}])[0].text.endswith("assistant\ny")
+
+
+def test_a_conversation_has_a_message() -> None:
+    """A prompt of nothing but the template would be answered with anything."""
+    with pytest.raises(TemplateError, match="messages: expected a message or more, found none"):
+        ChatTemplate(CHATML).prompt([], CHATML_TOKENIZER)
+
+
 @pytest.mark.parametrize("name", ["qwen3", "llama3.1", "gemma3", "mistral-v7-tekken", "gpt-oss", "command-r7b"])
 def test_recorded_conversations_read_as_they_are_written(name: str) -> None:
     """Without spellings the prompt is the rendered text, in every shape that a conversation has."""
@@ -250,9 +289,15 @@ def test_recorded_conversations_read_as_they_are_written(name: str) -> None:
     for conversation in CONVERSATIONS.values():
         options = {key: value for key, value in conversation.items() if key not in ("messages", "kwargs")}
         options["chat_template_kwargs"] = conversation.get("kwargs")
+        if not template.capabilities.tools:
+            options["tools"] = None
+        if "documents" not in template.source:
+            options["documents"] = None
         try:
             text = template.render(conversation["messages"], **options)
         except TemplateError:
+            continue
+        if not conversation["messages"] or (calls(conversation) and not template.capabilities.tool_calls):
             continue
         prompt = template.prompt(conversation["messages"], CHATML_TOKENIZER, **options)
         assert prompt.text == text

@@ -41,5 +41,5 @@ def test_a_generation_keeps_its_leading_space() -> None:
 
 def test_unknown_id_is_an_error() -> None:
     """An id outside the vocabulary is refused."""
-    with pytest.raises(TokenizerError, match="token 264: expected an id below 264"):
+    with pytest.raises(TokenizerError, match="token 264: expected an id from 0 to 263"):
         StreamDecoder(TOKENIZER).push(264)

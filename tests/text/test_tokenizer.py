@@ -177,7 +177,7 @@ def test_undecodable_bytes_are_replaced(tokenizer: Tokenizer) -> None:
 def test_unknown_id_is_an_error(tokenizer: Tokenizer) -> None:
     """Also a negative one, which Python would index from the end."""
     for token_id in (264, -1):
-        with pytest.raises(TokenizerError, match=f"token {token_id}: expected an id below 264"):
+        with pytest.raises(TokenizerError, match=f"token {token_id}: expected an id from 0 to 263"):
             tokenizer.decode([token_id])
 
 
