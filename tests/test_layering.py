@@ -21,7 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "hub": {"config"},
     "graph": {"gguf", "formats"},
     "models": {"gguf", "formats", "graph"},
-    "kernels": {"gguf", "formats", "config"},
+    "kernels": {"gguf", "formats", "config", "machine"},
     "backends": {"gguf", "formats", "graph", "kernels", "config", "machine"},
     "engine": {"text", "backends", "kernels"},
     "llm": {"arguments", "gguf", "text", "hub", "models", "backends", "engine", "machine"},

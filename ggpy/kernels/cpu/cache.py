@@ -25,8 +25,13 @@ _IMPORT = re.compile(rb"^from ggpy\.((?:kernels\.cpu|formats)\.\w+) import", re.
 def cache_folder(level: Level | None = None) -> Path:
     """Where kernels for this processor and `level` (None: the current one), made with this compiler, are kept."""
     level = level or current_level()
-    facts = (version("numba"), version("llvmlite"), sys.platform, level.name, *sorted(host_features()))
+    facts = (*_compiler(), sys.platform, level.name, *sorted(host_features()))
     return kernels_dir() / f"{level.name}-{hashlib.sha256('|'.join(facts).encode()).hexdigest()[:16]}"
+
+
+@cache
+def _compiler() -> tuple[str, str]:
+    return version("numba"), version("llvmlite")
 
 
 def object_path(name: str) -> Path:

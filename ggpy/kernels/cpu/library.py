@@ -5,19 +5,23 @@ Compiling happens in worker processes; loading needs llvmlite alone, never Numba
 
 import logging
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from ggpy import config
 from ggpy.errors import KernelError
 from ggpy.kernels.cpu.cache import PACKAGE, cache_folder, object_path, read_object, source_bytes
+from ggpy.machine import usable_cores
 
 Progress = Callable[[str, int, int], None]      # kernel just finished ("" at first), how many are done, of how many
 
@@ -39,10 +43,28 @@ def addresses(names: Iterable[str], progress: Progress | None = None) -> dict[st
     if missing:
         _require_folder()
         _compile(missing, progress)
-    for name in wanted:
-        if name not in _addresses:
-            _addresses[name] = _load(object_path(name))
+    with interrupts_later():
+        for name in wanted:
+            if name not in _addresses:
+                _addresses[name] = _load(object_path(name))
     return {name: _addresses[name] for name in wanted}
+
+
+@contextmanager
+def interrupts_later() -> Iterator[None]:
+    """Keep Ctrl-C until the end: within llvmlite, which holds a lock of its own, it would leave that locked."""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield               # signals interrupt the main thread alone, and nobody if they are ignored
+        return
+    received: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: received.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    for number, frame in received[:1]:
+        handler(number, frame)
 
 
 def _require_folder() -> None:
@@ -88,7 +110,7 @@ def _compile(names: list[str], progress: Progress | None) -> None:
         if progress is not None:
             progress(name, len(done), len(names))
 
-    n_workers = min(os.cpu_count() or 1, len(names))
+    n_workers = min(usable_cores(), len(names))
     workers: list[subprocess.Popen[str]] = []
     with ThreadPoolExecutor(n_workers) as pool:
         try:

@@ -1,8 +1,12 @@
 """The kernel cache: compile once, load without Numba, distrust damaged files, name what fails."""
 
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,3 +81,29 @@ def test_compiling_imports_nothing_of_the_current_folder(tmp_path: Path, monkeyp
     monkeypatch.setenv("GGPY_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(library, "_addresses", {})
     assert library.addresses(["elementwise.take_rows"])["elementwise.take_rows"] != 0
+
+
+def test_ctrl_c_waits_for_kernels_to_be_loaded() -> None:
+    """The interrupt comes when the block ends, once, however often the key was pressed."""
+    done = False
+    with pytest.raises(KeyboardInterrupt), handler_of_ctrl_c(), library.interrupts_later():
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        done = True
+    assert done
+
+
+def test_ctrl_c_that_is_ignored_stays_so() -> None:
+    """As under `trap '' INT` or nohup."""
+    with handler_of_ctrl_c(signal.SIG_IGN), library.interrupts_later():
+        signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
+def handler_of_ctrl_c(handler: Any = signal.default_int_handler) -> Iterator[None]:
+    """SIGINT has `handler` meanwhile, whatever the tests were started with."""
+    previous = signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
