@@ -58,7 +58,7 @@ class Answer(Iterator[str]):
         """The answer; it is what it is when this is first asked for, so ask at the end or when it was stopped."""
         if self._completion is None:
             self._completion = self._stream.completion if self._stream is not None else Completion(
-                "", [], "cancelled", 0, 0, Timings(0, 0, 0.0, 0.0))
+                "", [], "cancelled", Timings(0, 0, 0.0, 0.0))
         return self._completion
 
     def join(self) -> None:

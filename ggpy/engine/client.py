@@ -195,10 +195,10 @@ class CompletionStream(Iterator[str]):
         tokens = [token for event in events for token in event.tokens]
         times = [event.time_s for event in events if event.tokens] or [request.added_s]
         reason: FinishReason = (events[-1].finish_reason if events else None) or "cancelled"
-        n_prompt, n_cached = len(request.prompt_tokens), max((event.num_cached for event in events), default=0)
-        timings = Timings(n_prompt, len(tokens), times[0] - request.added_s, times[-1] - times[0], n_cached)
-        return Completion("".join(event.text for event in events), tokens, reason, n_prompt, n_cached, timings,
-                          request.params.seed)
+        timings = Timings(len(request.prompt_tokens), len(tokens), times[0] - request.added_s, times[-1] - times[0],
+                          max((event.num_cached for event in events), default=0))
+        text = "".join(event.text for event in events)
+        return Completion(text, tokens, reason, timings, request.params.seed)
 
     def _next_event(self) -> Event | None:
         """The next event, read; None at the end, whoever brought that about meanwhile."""

@@ -11,11 +11,11 @@ from ggpy.engine.request import FinishReason
 class Timings:
     """How long a completion took, waiting for other requests included."""
 
-    n_prompt: int
+    n_prompt: int               # tokens of the prompt
     n_generated: int
     prompt_s: float             # from the request to the first token
     generation_s: float         # from the first token to the last
-    n_cached: int = 0           # tokens of the prompt that an earlier request had read already
+    n_cached: int = 0           # of the prompt, tokens that an earlier request had read already
 
     @property
     def prompt_tokens_per_s(self) -> float:
@@ -35,7 +35,15 @@ class Completion:
     text: str
     tokens: list[int]           # with the token that ended the answer, which has no text
     finish_reason: FinishReason
-    n_prompt: int               # tokens of the prompt
-    n_cached: int               # of these, tokens that an earlier request had read already
     timings: Timings
     seed: int | None = None     # of the random numbers: as SamplingParams.seed it draws the same again
+
+    @property
+    def n_prompt(self) -> int:
+        """Tokens of the prompt."""
+        return self.timings.n_prompt
+
+    @property
+    def n_cached(self) -> int:
+        """Of these, tokens that an earlier request had read already."""
+        return self.timings.n_cached

@@ -92,8 +92,8 @@ class EchoStream:
     @property
     def completion(self) -> Completion:
         tokens = [*self.said.encode(), *([IM_END] if self.finish_reason == "stop" else [])]
-        timings = Timings(self.n_prompt, len(tokens), prompt_s=0.5, generation_s=0.25)
-        return Completion(self.said, tokens, self.finish_reason, self.n_prompt, self.n_cached, timings, seed=7)
+        timings = Timings(self.n_prompt, len(tokens), prompt_s=0.5, generation_s=0.25, n_cached=self.n_cached)
+        return Completion(self.said, tokens, self.finish_reason, timings, seed=7)
 
 
 class EchoLLM:

@@ -66,7 +66,7 @@ def test_what_the_user_types_cannot_end_the_turn() -> None:
 def test_an_answer_that_is_shorter_than_its_tokens_is_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stop string cut it, within a token; the history has what the user saw."""
     llm, chat = conversation()
-    said = Completion("a", [llm.tokenizer.merged], "stop", 1, 0, Timings(1, 1, 0.5, 0.0))
+    said = Completion("a", [llm.tokenizer.merged], "stop", Timings(1, 1, 0.5, 0.0))
     monkeypatch.setattr(EchoStream, "completion", said)
     say(chat, "")
     assert chat.messages[-1]["content"] == "a"

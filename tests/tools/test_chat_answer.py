@@ -33,7 +33,7 @@ class SlowStream:
 
     @property
     def completion(self) -> Completion:
-        return Completion(self.said, [0] * len(self.said), "cancelled" if self.closed else "stop", 3, 0,
+        return Completion(self.said, [0] * len(self.said), "cancelled" if self.closed else "stop",
                           Timings(3, len(self.said), 0.0, 0.0))
 
 

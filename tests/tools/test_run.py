@@ -72,7 +72,7 @@ def test_a_prompt_is_answered_once(run: Run, capsys: pytest.CaptureFixture[str])
 
 def test_the_speed_of_one_token_is_not_told() -> None:
     """The first token comes from reading the prompt, so nothing was measured."""
-    completion = Completion("x", [7], "length", 1, 0, Timings(1, 1, prompt_s=0.5, generation_s=0.0))
+    completion = Completion("x", [7], "length", Timings(1, 1, prompt_s=0.5, generation_s=0.0))
     assert chat_session.timing_line(completion) == "[prompt 1 token, 2.0/s; answer 1 token, ended by length]"
 
 
