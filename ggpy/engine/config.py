@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 import secrets
@@ -13,6 +14,7 @@ from typing import Any
 from ggpy.errors import ConfigError, RequestError, shown
 
 MAX_SEED = 2**32 - 1
+MAX_TEXTS = 128             # stop strings, or breakers of DRY, of a request
 MAX_COUNT = 2**31 - 1       # what llama.cpp's counts hold, too
 DEFAULT_STEP_MS = 200.0
 
@@ -148,7 +150,9 @@ def samplers_of_letters(letters: str) -> tuple[str, ...]:
 def _texts(name: str, value: Iterable[str]) -> tuple[str, ...]:
     if isinstance(value, str) or not _is_listed(value):
         raise ConfigError(f"{name}={shown(value)}: expected a tuple of strings, such as ('\\n', 'User:')")
-    texts = tuple(value)
+    texts = tuple(itertools.islice(value, MAX_TEXTS + 1))
+    if len(texts) > MAX_TEXTS:
+        raise ConfigError(f"{name}: there are more than {MAX_TEXTS}; each costs time at every token")
     if not all(isinstance(text, str) and text for text in texts):
         raise ConfigError(f"{name}={shown(texts)}: expected strings that are not empty")
     if any("\ud800" <= c <= "\udfff" for text in texts for c in text):

@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import itertools
 import math
 import re
 import warnings
@@ -197,6 +198,7 @@ def test_top_k_is_the_head_of_a_stable_sort(k: int, n: int, seed: int, levels: i
     ({"stop": "abc"}, "expected a tuple of strings"),
     ({"stop": ("a", "")}, "expected strings that are not empty"),
     ({"stop": 5}, "stop=5: expected a tuple of strings"),
+    ({"stop": map(str, itertools.count())}, "stop: there are more than 128"),
     ({"stop": ("\ud800",)}, "expected strings of valid Unicode"),
     ({"ignore_eos": "no"}, "ignore_eos='no': expected True or False"),
     ({"temperature": 10**400}, "temperature=1000.*: expected a number of at least 0"),
