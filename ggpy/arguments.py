@@ -1,6 +1,5 @@
 """Arguments of the library, checked: an error names the argument, what was found and what is expected."""
 
-import difflib
 import operator
 from collections.abc import Iterable, Sequence
 from typing import Any, SupportsIndex
@@ -38,18 +37,6 @@ def text_list(name: str, values: Iterable[str]) -> list[str]:
     for i, item in enumerate(items):
         check_text(f"{name}[{i}]", item)
     return items
-
-
-def check_options(method: str, given: Iterable[str], options: Iterable[str], params: Iterable[str]) -> None:
-    """Raises TypeError, as Python does for a keyword that a function lacks, if a name that was `given` is none of
-    `options`; it has the nearest of these, or says that the name is one of `params`, fields of SamplingParams."""
-    options = sorted(options)
-    for name in given:
-        if name not in options:
-            near = difflib.get_close_matches(name, options, 1)
-            hint = f"; it is a field: params=SamplingParams({name}=...)" if name in params else \
-                f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(options)}"
-            raise TypeError(f"{method}() got an unexpected keyword argument {name!r}{hint}")
 
 
 def token_ids(name: str, ids: Iterable[SupportsIndex], expected: str = "a sequence of token ids") -> list[int]:

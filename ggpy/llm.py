@@ -13,7 +13,7 @@ from typing import Any, Literal, Self, SupportsIndex, Unpack, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ggpy.arguments import check_choice, check_options, check_text, text_list, token_ids, whole_number
+from ggpy.arguments import check_choice, check_text, text_list, token_ids, whole_number
 from ggpy.backends.base import PAGE_TOKENS, Backend, Compute, KVType, Repack, kv_bytes
 from ggpy.engine.client import CompletionStream, EngineClient
 from ggpy.engine.completion import Completion, Timings
@@ -27,7 +27,7 @@ from ggpy.gguf import GGUFFile
 from ggpy.hub.resolve import resolve_model
 from ggpy.machine import available_memory_bytes, usable_cores
 from ggpy.models import HParams, Model, build_model, hparams_of
-from ggpy.text import ChatOptions, ChatTemplate, Tokenizer, file_templates
+from ggpy.text import ChatOptions, ChatTemplate, Tokenizer, check_options, file_templates
 from ggpy.text.builtin_templates import BUILTIN_TEMPLATES, jinja_source
 
 __all__ = ["LLM", "Completion", "CompletionStream", "Timings"]
@@ -231,8 +231,9 @@ def compiled(template: str | ChatTemplate, tokenizer: Tokenizer) -> ChatTemplate
 
 
 def check_chat_options(method: str, options: Mapping[str, Any]) -> None:
-    """Raises TypeError if `options` has a name that none of ChatOptions has."""
-    check_options(method, options, ChatOptions.__annotations__, SamplingParams.__dataclass_fields__)
+    """Raises TypeError if `options` has a name that ChatOptions has not; a field of SamplingParams is told apart."""
+    check_options(method, options, {name: f"it is a field: params=SamplingParams({name}=...)"
+                                    for name in SamplingParams.__dataclass_fields__})
 
 
 def open_backend(gguf: GGUFFile, model: Model, **options: Any) -> Backend:

@@ -1,9 +1,10 @@
 """Chat templates: a conversation as the text that a model was trained on."""
 
+import difflib
 import functools
 import logging
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
 from ggpy.errors import TemplateError
@@ -40,6 +41,20 @@ class ChatOptions(TypedDict, total=False):
     chat_template_kwargs: Mapping[str, Any] | None  # variables of the template, such as {"enable_thinking": False}
     add_generation_prompt: bool         # open the assistant's answer behind the messages (default)
     continue_final_message: bool | str  # leave the last message open instead: its content, or the field so named
+
+
+def check_options(function: str, given: Iterable[str], others: Mapping[str, str] | None = None) -> None:
+    """Raises TypeError, as Python does for a keyword that `function` lacks, if a name that was `given` is no option.
+
+    The error has the nearest option, or what `others` says of the name.
+    """
+    options = sorted(ChatOptions.__annotations__)
+    for name in given:
+        if name not in options:
+            near = difflib.get_close_matches(name, options, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(options)}"
+            hint = (others or {}).get(name, hint)
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}; {hint}")
 
 
 class ChatTemplate:
@@ -110,6 +125,7 @@ class ChatTemplate:
         take in one form it gets in the other: content as a string or as parts, arguments of calls as JSON or objects.
         Raises TemplateError if the messages are malformed and, with line and reason, if the template fails.
         """
+        check_options("ChatTemplate.render", options)
         return self._render(messages, None, **options).text
 
     def prompt(
@@ -119,6 +135,7 @@ class ChatTemplate:
 
         Raises TemplateError too if there are no messages, or if the template leaves tools, calls or documents out.
         """
+        check_options("ChatTemplate.prompt", options)
         return self._render(messages, tokenizer, **options)
 
     def _render(

@@ -225,6 +225,14 @@ def test_options_of_other_types(options: dict[str, Any], error: str) -> None:
         ChatTemplate(TEXTS).render([USER], **options)
 
 
+def test_options_that_there_are_not() -> None:
+    """In the name of the method that was called, with the one that was meant."""
+    with pytest.raises(TypeError, match=r"^ChatTemplate\.render\(\) got .* 'document'; did you mean 'documents'\?$"):
+        ChatTemplate(TEXTS).render([USER], **{"document": []})      # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^ChatTemplate\.prompt\(\) got an unexpected keyword argument 'x'; there a"):
+        ChatTemplate(TEXTS).prompt([USER], Tokenizer.from_metadata(byte_bpe()), **{"x": []})   # type: ignore[arg-type]
+
+
 def test_variants_for_tools_and_documents() -> None:
     """A file may have several templates; the one for tools is taken if there are tools."""
     metadata = byte_bpe() | {
