@@ -19,7 +19,15 @@ from ggpy import LLM, Completion, SamplingParams, Timings
 from ggpy.backends.base import PAGE_TOKENS, StepSequence
 from ggpy.backends.reference import evaluate
 from ggpy.engine.request import Request
-from ggpy.errors import ConfigError, GgpyError, PromptTooLongError, PullError, RequestError, TemplateError
+from ggpy.errors import (
+    ConfigError,
+    GgpyError,
+    PromptTooLongError,
+    PullError,
+    RequestError,
+    TemplateError,
+    TokenizerError,
+)
 from ggpy.gguf import GGUFFile
 from ggpy.graph.ops import OutputKind
 from ggpy.models import Model, hparams_of
@@ -434,8 +442,12 @@ def test_numpys_integers_are_tokens(load: Callable[..., LLM]) -> None:
 def test_other_arguments_of_other_types_are_refused(load: Callable[..., LLM]) -> None:
     """By their name."""
     llm = load(n_ctx=64)
-    with pytest.raises(RequestError, match="prompt=.*too large to write: expected a text or a sequence of token ids"):
+    with pytest.raises(RequestError, match=r"prompt=.*too large to write: expected a text or a sequence of token ids"):
         llm.generate(10**5000)      # type: ignore[arg-type]
+    with pytest.raises(RequestError, match="too large to write is not in the vocabulary; expected 0 to"):
+        llm.generate([10**5000])
+    with pytest.raises(TokenizerError, match="too large to write: expected an id from 0 to"):
+        llm.detokenize([10**5000])
     with pytest.raises(RequestError, match=r"params=\{'max_tokens': 3\}: expected a SamplingParams"):
         llm.generate("x", {"max_tokens": 3})    # type: ignore[arg-type]
     with pytest.raises(RequestError, match="text=5: expected a string"):

@@ -17,7 +17,7 @@ from ggpy.engine.request import Event, FinishReason, Request
 from ggpy.engine.runner import Float32, forward, iterate_outputs
 from ggpy.engine.sampling import Sampler, SamplingMemory
 from ggpy.engine.scheduler import Chunk, Scheduler
-from ggpy.errors import ConfigError, GgpyError, OutOfMemoryError, PromptTooLongError, RequestError
+from ggpy.errors import ConfigError, GgpyError, OutOfMemoryError, PromptTooLongError, RequestError, shown
 from ggpy.text import StreamDecoder, Tokenizer
 
 
@@ -146,7 +146,8 @@ class EngineCore:
             raise RequestError("the prompt has no tokens; expected one at least")
         for token in (min(tokens), max(tokens)):
             if not 0 <= token < self.backend.n_vocab:
-                raise RequestError(f"token {token} is not in the vocabulary; expected 0 to {self.backend.n_vocab - 1}")
+                raise RequestError(f"token {shown(token)} is not in the vocabulary; expected 0 to "
+                                   f"{self.backend.n_vocab - 1:,}")
 
     def _sample(self, chunks: Sequence[Chunk], logits: Float32) -> None:
         """Choose the tokens that follow chunks with an output."""

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from ggpy.errors import TokenizerError
+from ggpy.errors import TokenizerError, shown
 from ggpy.text.byte_alphabet import from_alphabet
 from ggpy.text.vocab import SPACE_MARK, TokenAttr, Vocab, VocabType
 
@@ -32,7 +32,7 @@ class Detokenizer:
         piece = self._pieces.get(token_id)
         if piece is None:
             if not 0 <= token_id < len(self._vocab.tokens):
-                raise TokenizerError(f"token {token_id}: expected an id from 0 to {len(self._vocab.tokens) - 1:,}")
+                raise TokenizerError(f"token {shown(token_id)}: expected an id from 0 to {len(self._vocab.tokens) - 1:,}")
             piece = self._pieces[token_id] = self._spell(token_id)
         if not special and int(self._vocab.attrs[token_id]) & _SPECIAL:
             return b""
