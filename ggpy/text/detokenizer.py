@@ -31,8 +31,9 @@ class Detokenizer:
         """
         piece = self._pieces.get(token_id)
         if piece is None:
-            if not 0 <= token_id < len(self._vocab.tokens):
-                raise TokenizerError(f"token {shown(token_id)}: expected an id from 0 to {len(self._vocab.tokens) - 1:,}")
+            last = len(self._vocab.tokens) - 1
+            if not 0 <= token_id <= last:
+                raise TokenizerError(f"token {shown(token_id)}: expected an id from 0 to {last:,}")
             piece = self._pieces[token_id] = self._spell(token_id)
         if not special and int(self._vocab.attrs[token_id]) & _SPECIAL:
             return b""
