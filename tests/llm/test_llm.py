@@ -5,97 +5,34 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import ggpy.llm
 from ggpy import LLM, Completion, SamplingParams, Timings
-from ggpy.backends.base import PAGE_TOKENS, StepSequence
 from ggpy.backends.reference import evaluate
 from ggpy.engine.request import Request
 from ggpy.errors import (
     ConfigError,
     GgpyError,
     PromptTooLongError,
-    PullError,
     RequestError,
-    TemplateError,
-    TokenizerError,
 )
 from ggpy.gguf import GGUFFile
-from ggpy.graph.ops import OutputKind
-from ggpy.models import Model, hparams_of
 from ggpy.text import ChatTemplate
 from ggpy.text.chat import CHATML
-from tests.models.arch_data import ArchModel, load_arch
+from tests.llm.reference_backend import ReferenceBackend
+from tests.models.arch_data import ArchModel
 
 GREEDY = SamplingParams(temperature=0, max_tokens=8)
 DRAWN = SamplingParams(seed=3, max_tokens=8, top_k=0, typical_p=0.9, xtc_probability=0.5, repeat_penalty=1.2,
                        dry_multiplier=0.8, dynatemp_range=0.3, ignore_eos=True)
 MIROSTAT = SamplingParams(seed=3, max_tokens=8, mirostat=2, ignore_eos=True)
-HELLO = [{"role": "user", "content": "Hello"}]
-
-
-class ReferenceBackend:
-    """Computes whole prefixes in NumPy; pages hold tokens instead of keys and values."""
-
-    opened: ClassVar[list["ReferenceBackend"]] = []
-
-    def __init__(self, gguf: Any, model: Model, *, n_pages: int, max_tokens: int, max_outputs: int, **_: Any) -> None:
-        self.graph, self.n_vocab, self.n_embd = model.graph, model.hparams.n_vocab, model.hparams.n_embd
-        self.n_pages, self.max_tokens, self.max_outputs = n_pages, max_tokens, max_outputs
-        self.pages = np.zeros((n_pages, PAGE_TOKENS), np.int64)
-        self.is_closed, self.team = False, None
-        self.opened.append(self)
-
-    def forward(self, sequences: Sequence[StepSequence]) -> NDArray[np.float32]:
-        return self._outputs(sequences, "logits", self.n_vocab)
-
-    def hidden(self, sequences: Sequence[StepSequence]) -> NDArray[np.float32]:
-        return self._outputs(sequences, "hidden", self.n_embd)
-
-    def _outputs(self, sequences: Sequence[StepSequence], kind: OutputKind, width: int) -> NDArray[np.float32]:
-        assert sum(s.n_outputs for s in sequences) <= self.max_outputs
-        rows = [np.empty((0, width), np.float32)]
-        for s in sequences:
-            end = s.first_position + len(s.tokens)
-            positions = np.arange(s.first_position, end)
-            self.pages[s.page_table[positions // PAGE_TOKENS], positions % PAGE_TOKENS] = s.tokens
-            if s.n_outputs:
-                tokens, outputs = self.pages[s.page_table].ravel()[:end], range(end - s.n_outputs, end)
-                rows.append(evaluate(self.graph, tokens, outputs=outputs)[kind])
-        return np.concatenate(rows)
-
-    def close(self) -> None:
-        self.is_closed = True
-
-
-@pytest.fixture(scope="session")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> ArchModel:
-    """A random llama of 280 tokens, with llama.cpp's logits."""
-    return load_arch("llama", tmp_path_factory.mktemp("arch"))
-
-
-@pytest.fixture
-def load(tiny: ArchModel, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., LLM]]:
-    """Loads the tiny model, on the NumPy backend."""
-    monkeypatch.setattr(ggpy.llm, "open_backend", ReferenceBackend)
-    monkeypatch.setattr(ReferenceBackend, "opened", [])
-    loaded: list[LLM] = []
-
-    def open_llm(**options: Any) -> LLM:
-        loaded.append(LLM(tiny.path, **options))
-        return loaded[-1]
-
-    yield open_llm
-    for llm in loaded:
-        llm.close()
 
 
 def test_importing_ggpy_loads_nothing_else() -> None:
@@ -151,103 +88,6 @@ def test_a_stream_yields_the_text_that_generate_returns(load: Callable[..., LLM]
     assert "".join(stream) == whole.text
     assert stream.completion.tokens == whole.tokens
     assert stream.completion.finish_reason == whole.finish_reason == "length"
-
-
-def test_messages_are_answered_in_the_chat_template(load: Callable[..., LLM]) -> None:
-    """The tiny model has none, so they are written as ChatML; BOS stands in front once."""
-    llm = load(n_ctx=256)
-    ids = llm.chat_tokens(HELLO)
-    assert llm.detokenize(ids[1:]) == "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
-    assert ids[0] == llm.tokenizer.bos_id
-    assert llm.chat(HELLO, GREEDY).tokens == llm.generate(ids, GREEDY).tokens
-    assert "".join(llm.stream_chat(HELLO, GREEDY)) == llm.chat(HELLO, GREEDY).text
-
-
-def text_of(llm: LLM, messages: Any, **options: Any) -> str:
-    """What the model reads, without BOS."""
-    return llm.detokenize(llm.chat_tokens(messages, **options)[1:])
-
-
-def test_messages_are_written_with_options(load: Callable[..., LLM]) -> None:
-    """Tools, documents and variables reach the template; the answer is opened unless it is not wanted."""
-    llm = load(n_ctx=256, chat_template=(
-        "{{ tools[0].name if tools }}|{{ documents[0].text if documents }}|{{ think }}|"
-        "{% for m in messages %}{{ m.content }}{% endfor %}{{ '>' if add_generation_prompt }}"))
-    options: dict[str, Any] = {"tools": [{"name": "f"}], "documents": [{"text": "D"}],
-                               "chat_template_kwargs": {"think": "T"}}
-    assert text_of(llm, HELLO, **options) == "f|D|T|Hello>"
-    assert text_of(llm, HELLO, add_generation_prompt=False) == "|||Hello"
-    ids = llm.chat_tokens(HELLO, **options)
-    assert llm.chat(HELLO, GREEDY, **options).tokens == llm.generate(ids, GREEDY).tokens
-    assert "".join(llm.stream_chat(HELLO, GREEDY, **options)) == llm.generate(ids, GREEDY).text
-
-
-def test_an_answer_is_continued(load: Callable[..., LLM]) -> None:
-    """The last message is how it begins; the completion is what follows."""
-    llm = load(n_ctx=256)
-    messages = [*HELLO, {"role": "assistant", "content": "Hi, "}]
-    ids = llm.chat_tokens(messages, continue_final_message=True)
-    assert ids[: len(llm.chat_tokens(HELLO))] == llm.chat_tokens(HELLO)
-    assert llm.detokenize(ids).endswith("<|im_start|>assistant\nHi, ")
-    assert llm.chat(messages, GREEDY, continue_final_message=True).text == llm.generate(ids, GREEDY).text
-
-
-def test_the_template_can_be_replaced(load: Callable[..., LLM]) -> None:
-    """By source, which may name the model's special tokens, by a name, or compiled; a broken one does not load."""
-    assert text_of(load(n_ctx=64, chat_template="{{ bos_token }}{{ messages[0].content }}!"), HELLO) == "Hello!"
-    assert text_of(load(n_ctx=64, chat_template=ChatTemplate("x{{ bos_token }}")), HELLO) == "x"
-    assert text_of(load(n_ctx=64, chat_template="zephyr"), HELLO).startswith("<|user|>\nHello")
-    with pytest.raises(TemplateError, match=r"chat_template, line 2: .*endif"):
-        load(chat_template="{% if a %}\n{% endfor %}")
-    assert len(ReferenceBackend.opened) == 3
-
-
-def test_messages_that_are_none_are_refused(load: Callable[..., LLM]) -> None:
-    """By the name of the argument and the place in it."""
-    llm = load(n_ctx=64)
-    for messages, message in (("Hello", "messages: expected a list of mappings, found 'Hello'"),
-                              ([], "messages: expected a message or more, found none"),
-                              ([{"content": "Hello"}], r"messages\[0\] has no role"),
-                              ([*HELLO, {"role": "user"}], r"messages\[1\].content is missing: expected a text or"),
-                              ([{"role": "user", "content": 5}], r"messages\[0\].content: expected a text or .* 5"),
-                              ([{"role": "user", "content": b"x"}], r"messages\[0\].content: expected text, .* bytes")):
-        with pytest.raises(TemplateError, match=message):
-            llm.chat(messages)      # type: ignore[arg-type]
-
-
-def test_options_that_there_are_not_are_refused(load: Callable[..., LLM]) -> None:
-    """In the name of the method that was called; a field of the parameters is told apart from a slip."""
-    llm = load(n_ctx=64)
-    options: dict[str, Any] = {"toools": []}
-    for method in (llm.chat, llm.stream_chat, llm.chat_tokens):
-        error = rf"^LLM\.{method.__name__}\(\) got an unexpected keyword argument 'toools'; did you mean 'tools'\?$"
-        with pytest.raises(TypeError, match=error):
-            method(HELLO, **options)
-    with pytest.raises(TypeError, match=r"'max_tokens'; it is a field: params=SamplingParams\(max_tokens=\.\.\.\)"):
-        llm.chat(HELLO, **{"max_tokens": 5})       # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"argument 'x'; there are add_generation_prompt, .*, documents, tools$"):
-        llm.chat(HELLO, **{"x": 5})     # type: ignore[arg-type]
-
-
-def test_tools_that_the_template_leaves_out_are_refused(load: Callable[..., LLM]) -> None:
-    """ChatML has no place for them, nor for documents."""
-    llm = load(n_ctx=64)
-    with pytest.raises(TemplateError, match="tools: this model's template has no tools, so that the model would not"):
-        llm.chat(HELLO, tools=[{"type": "function", "function": {"name": "f"}}])
-    with pytest.raises(TemplateError, match="documents: this model's template has no documents, so that the model wo"):
-        llm.chat(HELLO, documents=[{"text": "D"}])
-
-
-def test_a_user_cannot_write_control_tokens(load: Callable[..., LLM]) -> None:
-    """What a message spells is text to the model; what a prompt spells is a token."""
-    llm = load(n_ctx=128, chat_template="{{ messages[0].content }}{{ eos_token }}")
-    bos, eos = llm.tokenizer.bos_id, llm.tokenizer.eos_id
-    assert bos is not None
-    assert eos is not None
-    spelled = llm.detokenize([eos])
-    assert llm.chat_tokens([{"role": "user", "content": f"a{spelled}b"}]) == [
-        bos, *llm.tokenize(f"a{spelled}b", add_special=False), eos]
-    assert llm.tokenize(f"a{spelled}b", parse_special=True).count(eos) == 1
 
 
 def test_a_stream_may_be_closed_while_it_waits(
@@ -338,7 +178,7 @@ def test_an_error_in_one_answer_reaches_its_caller(
         llm.generate("Hello", GREEDY)
 
 
-PAGE = Path(__file__).parents[1] / "docs" / "library.md"
+PAGE = Path(__file__).parents[2] / "docs" / "library.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
 
@@ -375,94 +215,6 @@ def test_dropping_the_model_frees_the_backend(tiny: ArchModel, load: Callable[..
     assert [backend.is_closed for backend in ReferenceBackend.opened] == [True]
 
 
-def test_the_context_is_the_models_cut_to_memory(load: Callable[..., LLM], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of what is available may go to keys and values."""
-    llm = load()
-    trained = llm.metadata.get_int("llama.context_length")
-    assert llm.n_ctx == min(trained, 4096)
-    monkeypatch.setattr(ggpy.llm, "available_memory_bytes", lambda: 1000)
-    assert load().n_ctx == PAGE_TOKENS
-
-
-def test_a_context_beyond_the_trained_one_is_warned_of(
-    load: Callable[..., LLM], tiny: ArchModel, caplog: pytest.LogCaptureFixture
-) -> None:
-    """With both sizes; it may be what the user wants."""
-    trained = hparams_of(GGUFFile(tiny.path)).n_ctx_train
-    load(n_ctx=trained)
-    assert "trained" not in caplog.text
-    assert load(n_ctx=trained + 1).n_ctx == trained + 1
-    assert f"the context is {trained + 1:,} tokens, but the model was trained for {trained:,}" in caplog.text
-
-
-@pytest.mark.parametrize(("options", "message"), [
-    ({"compute": "int4"}, "compute='int4': expected one of int8, f32"),
-    ({"cache_type_k": "f8"}, "cache_type_k='f8': expected one of f16, q8_0, f32"),
-    ({"cache_type_v": 8}, "cache_type_v=8"),
-    ({"repack": True}, "repack=True"),
-    ({"n_ctx": 1}, "n_ctx=1: expected a whole number of at least 2"),
-    ({"n_ctx": 0}, "n_ctx=0"),
-    ({"n_ctx": "9"}, "n_ctx='9': expected a whole number"),
-    ({"n_threads": 2.5}, r"n_threads=2\.5: expected a whole number of at least 1"),
-    ({"n_threads": 0}, "n_threads=0"),
-    ({"max_batch_tokens": 0}, "max_batch_tokens=0"),
-    ({"n_ctx": 65, "pool_tokens": 64}, "pool_tokens=64: expected a whole number of at least 65"),
-])
-def test_settings_that_cannot_work_are_refused(
-    load: Callable[..., LLM], options: dict[str, Any], message: str
-) -> None:
-    """Before anything is loaded."""
-    with pytest.raises(ConfigError, match=message):
-        load(**options)
-
-
-@pytest.mark.parametrize(("prompt", "message"), [
-    ([1, 1.7], r"prompt\[1\]=1\.7: expected a token id, a whole number"),
-    (np.ones(3, np.float32), r"prompt\[0\]=.*1.0.*: expected a token id"),
-    (["hello"], r"prompt\[0\]='hello': expected a token id"),
-    ([[1, 2]], r"prompt\[0\]=\[1, 2\]: expected a token id"),
-    (b"hello", "prompt=b'hello': expected a text or a sequence of token ids"),
-    (5, "prompt=5: expected a text or a sequence of token ids"),
-    (None, "prompt=None: expected a text or a sequence of token ids"),
-])
-def test_prompts_of_other_types_are_refused(load: Callable[..., LLM], prompt: Any, message: str) -> None:
-    """A number that is nearly a token is not rounded to one, and bytes are no list of tokens."""
-    with pytest.raises(RequestError, match=message):
-        load(n_ctx=64).generate(prompt)
-
-
-def test_numpys_integers_are_tokens(load: Callable[..., LLM]) -> None:
-    """In an array or one by one."""
-    llm = load(n_ctx=64)
-    expected = llm.generate([5, 6], GREEDY).tokens
-    assert llm.generate(np.array([5, 6], np.uint8), GREEDY).tokens == expected
-    assert llm.generate([np.int64(5), 6], GREEDY).tokens == expected
-
-
-def test_other_arguments_of_other_types_are_refused(load: Callable[..., LLM]) -> None:
-    """By their name."""
-    llm = load(n_ctx=64)
-    with pytest.raises(RequestError, match=r"prompt=.*too large to write: expected a text or a sequence of token ids"):
-        llm.generate(10**5000)      # type: ignore[arg-type]
-    with pytest.raises(RequestError, match="too large to write is not in the vocabulary; expected 0 to"):
-        llm.generate([10**5000])
-    with pytest.raises(TokenizerError, match="too large to write: expected an id from 0 to"):
-        llm.detokenize([10**5000])
-    with pytest.raises(RequestError, match=r"params=\{'max_tokens': 3\}: expected a SamplingParams"):
-        llm.generate("x", {"max_tokens": 3})    # type: ignore[arg-type]
-    with pytest.raises(RequestError, match="text=5: expected a string"):
-        llm.tokenize(5)     # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="positions='first': expected one of all, last"):
-        llm.logits([1], "first")    # type: ignore[arg-type]
-    with pytest.raises(RequestError, match="ids='ab': expected a sequence of token ids"):
-        llm.logits("ab")    # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="model=None: expected a path"):
-        LLM(None)           # type: ignore[arg-type]
-    for template in (5, "chatlm"):
-        with pytest.raises(ConfigError, match=f"chat_template={template!r}: expected Jinja source, .* one of chatml"):
-            load(chat_template=template)
-
-
 def test_a_larger_pool_lets_requests_run_together(
     load: Callable[..., LLM], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -491,12 +243,6 @@ def test_a_larger_pool_lets_requests_run_together(
     assert n_steps(pool_tokens=128) in (4, 5)       # the second may come after the first's first step
 
 
-def test_the_default_context_fits_the_pool(load: Callable[..., LLM]) -> None:
-    """A pool smaller than the model's context shortens it."""
-    assert load(pool_tokens=96).n_ctx == 96
-    assert load(pool_tokens=10_000).n_ctx == load().n_ctx
-
-
 def test_the_speed_of_the_prompt_leaves_out_what_was_cached() -> None:
     """100 tokens of which 60 were known took 2 seconds; without a first token nothing was measured."""
     timings = Timings(n_prompt=100, n_generated=5, prompt_s=2.0, generation_s=2.0, n_cached=60)
@@ -520,14 +266,6 @@ def test_a_completion_says_its_seed(load: Callable[..., LLM]) -> None:
     again = llm.generate([7] * 4, SamplingParams(max_tokens=12, temperature=2, ignore_eos=True, seed=first.seed))
     assert (again.tokens, again.seed) == (first.tokens, first.seed)
     assert llm.generate([7] * 4, SamplingParams(max_tokens=1)).seed != first.seed
-
-
-def test_a_name_that_no_model_has_is_refused(tmp_path: Path) -> None:
-    """As is a file that is not there."""
-    with pytest.raises(PullError, match="no model is called 'smolm2'"):
-        LLM("smolm2")
-    with pytest.raises(PullError, match="there is no such file"):
-        LLM(tmp_path / "model.gguf")
 
 
 def test_a_real_model_answers(model_path: Callable[[str], Path]) -> None:
@@ -558,7 +296,6 @@ def test_company_does_not_change_a_real_models_answer(model_path: Callable[[str]
 
 def test_embeddings_are_pooled_hidden_states(load: Callable[..., LLM], tiny: ArchModel) -> None:
     """The mean over a text's tokens or the last one's state, of length 1 unless asked otherwise."""
-    from ggpy.gguf import GGUFFile
     from ggpy.models import build_model
 
     llm = load()
