@@ -15,7 +15,7 @@ from ggpy.errors import ConfigError
 VARIABLES = {
     "GGPY_HOME": "folder of models, compiled kernels and state (default: the user's cache folder)",
     "GGPY_CPU": "the instructions that kernels may use, such as avx2 (default: the best this machine has)",
-    "NO_COLOR": "anything: answers on a terminal are plain text",
+    "NO_COLOR": "anything: no colours",
     "LLAMA_ARG_*": "defaults of flags, as llama.cpp has them: LLAMA_ARG_CTX_SIZE, LLAMA_ARG_THREADS, ...",
     "GGPY_REQUIRE_MODELS": "1: a test whose model is absent fails; 0 (default): it is skipped",
 }

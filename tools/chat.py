@@ -53,6 +53,7 @@ class Conversation:
         self.system = system
         self.messages: list[Message] = []       # from the user and from the model, in turn
         self.last: Completion | None = None     # with a token at least
+        self.unanswered: str | None = None      # the last question, if it got no answer and so is no message
         self.n_used = 0                         # tokens of the context that the conversation takes
         self._reads: list[Read] = []            # each turn's, the oldest first
         self._turn = Turn()
@@ -109,13 +110,18 @@ class Conversation:
         return self._turn.n_prompt
 
     def end(self) -> Completion:
-        """Stop the answer if it has not ended, and remember what was said; a question without any answer is dropped."""
+        """Stop the answer if it has not ended, and remember what was said.
+
+        A question without any answer is `unanswered`, and none of the messages: many templates want one after each.
+        """
         assert self._answer is not None
         self._answer.stop()
         completion = self._answer.completion
         if completion.tokens:
             self.last = completion
+        self.unanswered = self._turn.question
         if completion.text or completion.finish_reason in ("stop", "length"):
+            self.unanswered = None
             self.messages += [{"role": "user", "content": self._turn.question},
                               {"role": "assistant", "content": completion.text}]
             self.n_used = completion.n_prompt + len(completion.tokens)
@@ -139,7 +145,12 @@ class Conversation:
         n_used = len(self.encode(messages, system).tokens) if messages else 0
         self.messages[:] = messages
         self.system, self.n_used = system, n_used
-        self.last = None                # it is not what the conversation ends with any more
+        self.last = self.unanswered = None      # they are not what the conversation ends with any more
+
+    def instruct(self, system: str) -> None:
+        """Set the system prompt. Raises TemplateError if it cannot be written; the conversation is then what it was."""
+        self.encode([*self.messages, {"role": "user", "content": "Hello"}], system)
+        self.system = system
 
     def encode(self, messages: Sequence[Message], system: str | None = None) -> Read:
         """`messages` as the model reads them, open for its answer; `system` is the conversation's unless given."""

@@ -51,7 +51,7 @@ def completions(line: str) -> Iterator[tuple[str, str]]:
     elif name in ("/save", "/load"):
         yield from ((path, "") for path in _paths(argument))
     elif " " not in argument:
-        words = {"/show": SHOWN, "/set": chat_settings.names()}.get(name, {})
+        words = {"/show": SHOWN, "/set": chat_settings.names() | MARKDOWN}.get(name, {})
         yield from ((word, meaning) for word, meaning in words.items() if word.startswith(argument))
 
 
@@ -81,15 +81,18 @@ def _clear(session: Session, argument: str) -> None:
 def _system(session: Session, text: str) -> None:
     if session.chat.template is None:
         raise GgpyError("no chat template is in use, so that a system prompt has no place; write it into the message")
-    session.chat.system = text
+    session.chat.instruct(text)
     session.say("the system prompt is set; it counts from the next message on" if text else "no system prompt any more")
 
 
 def _regen(session: Session, argument: str) -> None:
+    if session.chat.unanswered is not None:
+        session.answer(session.chat.unanswered)
+        return
     before = list(session.chat.messages)
     question = session.chat.undo()
     try:
-        session.answer(question)
+        session.answer(question, without_answer="the earlier answer stays")
     finally:
         if len(session.chat.messages) < len(before):        # it failed, or was stopped before its first word
             session.chat.replace(before, session.chat.system)
@@ -126,11 +129,16 @@ def _load(session: Session, argument: str) -> None:
 
 
 def _set(session: Session, argument: str) -> None:
-    name, _, value = argument.partition(" ")
-    if name:
-        session.settings = session.settings.with_value(name, value.strip())
+    name, value = ASSIGNMENT.fullmatch(argument).groups()       # type: ignore[union-attr]   # it takes every line
+    if name in HABITS:
+        raise GgpyError(f"there is no setting {name!r}; {HABITS[name]}")
+    if name == "markdown":
+        session.show_markdown(value)
+    elif name:
+        session.settings = session.settings.with_value(name, value)
         session.chat.params = session.settings.params
-    session.say_rows(session.settings.describe(name))
+    markdown = {"markdown": "on" if session.is_markdown else "off"} if name in ("", "markdown") else {}
+    session.say_rows(markdown | (session.settings.describe(name) if name != "markdown" else {}))
 
 
 def _show(session: Session, argument: str) -> None:
@@ -140,9 +148,12 @@ def _show(session: Session, argument: str) -> None:
         case "template":
             session.say(session.chat.template.source if session.chat.template else "there is no chat template in use")
         case "system":
-            session.say(session.chat.system or "there is no system prompt")
-        case "params":
+            session.say(session.chat.system or "none of yours" + (
+                "; the template may write its own" if session.chat.template else ""))
+        case "params" | "parameters":
             session.say_rows(session.settings.describe())
+        case "modelfile":
+            raise GgpyError("there is no Modelfile; /show template, system and params have what it would")
         case other:
             raise GgpyError(f"/show {other}: expected one of {', '.join(SHOWN)}")
 
@@ -157,6 +168,12 @@ def _bye(session: Session, argument: str) -> None:
 
 SHOWN = {"info": "the model", "template": "its chat template", "system": "the system prompt",
          "params": "how tokens are chosen"}
+MARKDOWN = {"markdown": "on or off: answers are formatted, or the model's own text"}
+# a name and a value, with blanks or = between them; "parameter" in front as ollama has it
+ASSIGNMENT = re.compile(r"(?:parameter\s+)?([^\s=]*)(?:\s*=\s*(?=\S)|\s+|$)(.*)", re.DOTALL)
+HABITS = {"system": "/system TEXT sets the system prompt", "num_ctx": "-c N at the start sets the context",
+          "num_predict": "max_tokens is what you mean", "verbose": "/stats tells the speed",
+          "parameter": "/set temp 0.5 sets one; /set lists them"}      # ollama's names
 ALIASES = {"/?": "/help", "/exit": "/bye", "/quit": "/bye"}
 COMMANDS = {
     "/help": Command("", "list the commands", _help),
@@ -166,7 +183,8 @@ COMMANDS = {
     "/undo": Command("", "take back the last message and its answer", _undo),
     "/save": Command("FILE", "write the conversation to a file", _save),
     "/load": Command("FILE", "go on with a conversation from a file", _load),
-    "/set": Command("KEY VALUE", "change how tokens are chosen, such as /set temp 0.5", _set),
+    "/set": Command("KEY VALUE", "change how tokens are chosen, such as /set temp 0.5; /set markdown off: raw text",
+                    _set),
     "/show": Command("WHAT", "show what is in use: info, template, system or params", _show),
     "/stats": Command("", "tokens, speed and context", _stats),
     "/bye": Command("", "end the conversation", _bye),

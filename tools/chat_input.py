@@ -15,6 +15,7 @@ from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.layout.processors import TabsProcessor
+from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.styles import Style
 
 from ggpy import config
@@ -90,15 +91,16 @@ class EditedInput:
     """Messages from a terminal, edited with prompt_toolkit.
 
     `completions` gives what may stand in place of the last word of a command, with an explanation; `status` is shown
-    below the prompt and told how many columns it has.
+    below the prompt and told how many columns it has. Ctrl-Z suspends the program.
     """
 
-    def __init__(self, completions: Completions, status: Callable[[int], str]) -> None:
+    def __init__(self, completions: Completions, status: Callable[[int], str], has_color: bool) -> None:
         self._session: PromptSession[str] = PromptSession(
             [("class:prompt", PROMPT)], multiline=True, key_bindings=_bindings(), history=_history(),
             prompt_continuation=_continuation, completer=_Completer(completions), style=STYLE,
             bottom_toolbar=lambda: [("class:bottom-toolbar", status(get_app().output.get_size().columns))],
-            reserve_space_for_menu=4, input_processors=[TabsProcessor(char1=" ", char2=" ")])
+            reserve_space_for_menu=4, input_processors=[TabsProcessor(char1=" ", char2=" ")], enable_suspend=True,
+            color_depth=ColorDepth.DEPTH_4_BIT if has_color else ColorDepth.DEPTH_1_BIT)
 
     def read(self) -> str:
         return unquote(self._session.prompt())

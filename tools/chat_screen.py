@@ -49,9 +49,9 @@ class MarkdownOutput:
         self.console = console
 
     @classmethod
-    def on_stdout(cls) -> MarkdownOutput:
-        """In colours, even if NO_COLOR is set: who heeds it comes here only when asked to."""
-        return cls(Console(highlight=False, markup=False, emoji=False, no_color=False))
+    def on_stdout(cls, has_color: bool) -> MarkdownOutput:
+        """Without colours, other ways to stress a word remain."""
+        return cls(Console(highlight=False, markup=False, emoji=False, no_color=not has_color))
 
     def show(self, pieces: Iterable[str]) -> None:
         text = _GrowingText(self.console)
@@ -188,11 +188,11 @@ class _Heading(Heading):
 
 
 class _CodeBlock(CodeBlock):
-    """In the terminal's own colours, a little to the right."""
+    """In the terminal's own colours, and at the left, so that what is copied is the code."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Syntax(str(self.text).rstrip(), self.lexer_name, theme="ansi_dark", background_color="default",
-                     word_wrap=True, padding=(0, 2))
+                     word_wrap=True)
 
 
 class _Table(TableElement):

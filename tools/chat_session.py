@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from ggpy import config
-from ggpy.errors import GgpyError, PromptTooLongError
+from ggpy.errors import ConfigError, GgpyError, PromptTooLongError
 from ggpy.text import ChatTemplate
 from ggpy.tools import chat_commands
 from ggpy.tools.chat import Conversation
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 # controls that JSON leaves as they are, though a terminal would obey them
 JSON_ESCAPES = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 
+MESSAGE_IS_LOST = "the message is not kept; /regen asks it again"
+
 
 class Session:
     """A model and the person, or the script, that talks to it."""
@@ -43,9 +45,8 @@ class Session:
         self.chat = Conversation(llm, self.settings.params, template, system, args.chat_template_kwargs)
         self.totals = Totals()
         self._is_rich = is_rich(args)
-        is_markdown = self._is_rich and template is not None
-        self._output: MarkdownOutput | PlainOutput = MarkdownOutput.on_stdout() if is_markdown else PlainOutput()
-        self._console = Console(stderr=True, markup=False, highlight=False, emoji=False, no_color=not self._is_rich,
+        self.is_markdown = self._is_rich and template is not None
+        self._console = Console(stderr=True, markup=False, highlight=False, emoji=False, no_color=not has_color(args),
                                 soft_wrap=not self._is_rich)
         self._is_conversation = False
         self.has_editing = False            # and a line of status
@@ -63,11 +64,19 @@ class Session:
             break_long_words=False, break_on_hyphens=False) for name, meaning in rows.items())
         self._console.print(text.translate(CONTROLS), style="dim" if self._is_rich else None, soft_wrap=True)
 
-    def answer(self, question: str) -> Completion:
+    def show_markdown(self, choice: str) -> None:
+        """Show answers as Markdown, "on", or as the model's own text, "off". Raises ConfigError."""
+        if choice not in ("on", "off"):
+            raise ConfigError(f"markdown={choice}: expected on or off; it is {'on' if self.is_markdown else 'off'}")
+        if choice == "on" and not self._is_rich:
+            raise ConfigError("markdown=on: answers are plain text here, because of the terminal or of a flag")
+        self.is_markdown = choice == "on"
+
+    def answer(self, question: str, without_answer: str = MESSAGE_IS_LOST) -> Completion:
         """Print the answer to a question. Raises PromptTooLongError and other GgpyErrors.
 
         Ctrl-C ends the answer, without waiting for the step that the model is in; outside of a conversation it is a
-        KeyboardInterrupt then, as usual.
+        KeyboardInterrupt then, as usual. Where it comes before the first word, `without_answer` says what follows.
         """
         with ctrl_c_calls(self.chat.stop), hidden_keys():
             answer = self.chat.ask(question, self._show_tokens if self.args.verbose_prompt else None)
@@ -81,12 +90,13 @@ class Session:
             if self.chat.was_stopped and not self._is_conversation:
                 self.chat.join()
                 raise KeyboardInterrupt
-        self.totals.add(completion)
+        if completion.tokens:
+            self.totals.add(completion)
         if self.args.json:
             print(json.dumps(as_json(completion), ensure_ascii=False).translate(JSON_ESCAPES), flush=True)
-        elif self.args.show_timings and not self.has_editing:
+        elif self.args.show_timings and not self.has_editing and completion.finish_reason != "cancelled":
             print(timing_line(completion), file=sys.stderr, flush=True)
-        self._say_how_it_ended(completion)
+        self._say_how_it_ended(completion, without_answer)
         return completion
 
     def converse(self, first: str | None = None) -> None:
@@ -108,7 +118,9 @@ class Session:
                         return
                 except KeyboardInterrupt:
                     with ctrl_c_calls(lambda: None):
-                        self.say("Ctrl-D or /bye leaves" if self.has_editing else "\nCtrl-D or /bye leaves")
+                        # without editing, nobody knows whether something was typed
+                        self.say("Ctrl-D or /bye leaves" if self.has_editing
+                                 else "\nCtrl-C takes back the line; Ctrl-D or /bye leaves")
                 except (EOFError, chat_commands.Leave):
                     return
                 message = None
@@ -185,15 +197,16 @@ class Session:
 
     def _print(self, question: str, pieces: Iterable[str]) -> None:
         shows_question = self.chat.template is None and self.args.display_prompt
-        self._output.show(itertools.chain([question] if shows_question else [], pieces))
+        output = MarkdownOutput.on_stdout(has_color(self.args)) if self.is_markdown else PlainOutput()
+        output.show(itertools.chain([question] if shows_question else [], pieces))
 
-    def _say_how_it_ended(self, completion: Completion) -> None:
+    def _say_how_it_ended(self, completion: Completion, without_answer: str) -> None:
         if not self._is_conversation:
             return
         if self.has_editing:
             print()
         if completion.finish_reason == "cancelled":
-            self.say("(stopped)")
+            self.say("(stopped)" if completion.text else f"(stopped before an answer: {without_answer})")
         elif self.chat.n_used >= self.llm.n_ctx:
             self.say(self.full_hint())
 
@@ -207,7 +220,7 @@ class Session:
         if not (self._is_rich and sys.stdin.isatty()):
             return chat_input.LineInput()
         self.has_editing = True
-        return chat_input.EditedInput(chat_commands.completions, self.status)
+        return chat_input.EditedInput(chat_commands.completions, self.status, has_color(self.args))
 
 
 @dataclass
@@ -226,15 +239,18 @@ class Totals:
         self.n_generated += len(completion.tokens)
 
     def describe(self) -> dict[str, str]:
-        return {"answers": f"{self.n_answers:,} with {self.n_generated:,} tokens",
-                "prompts": f"{self.n_prompt:,} tokens, {self.n_cached:,} of them known from earlier turns"}
+        return {"this session": f"{_counted(self.n_answers, 'answer')} with {_counted(self.n_generated, 'token')}",
+                "its prompts": f"{self.n_prompt:,} tokens, {self.n_cached:,} of them known from earlier turns"}
 
 
 def is_rich(args: argparse.Namespace) -> bool:
-    """Whether answers are shown as Markdown, with colours and line editing."""
-    if not sys.stdout.isatty() or args.simple_io or args.color == "off" or config.is_dumb_terminal():
-        return False
-    return args.color == "on" or not config.no_color()
+    """Whether answers are shown as Markdown, and messages edited: where stdout is a person's, and can do it."""
+    return sys.stdout.isatty() and not args.simple_io and not args.json and not config.is_dumb_terminal()
+
+
+def has_color(args: argparse.Namespace) -> bool:
+    """Whether what is shown has colours."""
+    return is_rich(args) and (args.color == "on" or (args.color == "auto" and not config.no_color()))
 
 
 def as_json(completion: Completion) -> dict[str, Any]:
@@ -251,9 +267,9 @@ def timing_line(completion: Completion) -> str:
     t = completion.timings
     ending = "" if completion.finish_reason == "stop" else f", ended by {completion.finish_reason}"
     speed = f", {t.tokens_per_s:,.1f}/s" if t.n_generated > 1 else ""
-    return (f"[prompt {_counted(t.n_prompt)}, {t.prompt_tokens_per_s:,.1f}/s; answer {_counted(t.n_generated)}{speed}"
-            f"{ending}]")
+    return (f"[prompt {_counted(t.n_prompt, 'token')}, {t.prompt_tokens_per_s:,.1f}/s; "
+            f"answer {_counted(t.n_generated, 'token')}{speed}{ending}]")
 
 
-def _counted(n_tokens: int) -> str:
-    return f"{n_tokens:,} token{'' if n_tokens == 1 else 's'}"
+def _counted(n: int, thing: str) -> str:
+    return f"{n:,} {thing}{'' if n == 1 else 's'}"

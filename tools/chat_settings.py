@@ -13,6 +13,8 @@ from ggpy.errors import ConfigError, RequestError
 from ggpy.gguf import Metadata
 from ggpy.tools.flags import SAMPLING_FLAGS, sampling_params
 
+COMMON = ("repeat_penalty", "min_p", "top_p", "top_k", "temperature", "max_tokens", "seed")
+
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
@@ -51,9 +53,11 @@ class Settings:
         return settings
 
     def describe(self, name: str = "") -> dict[str, str]:
-        """The value of a setting, or of each."""
+        """The value of a setting, or of each: what is most wanted comes last, where it stays on the screen."""
         params = self.params
-        fields = [field_name(name)] if name else [field.name for field in dataclasses.fields(params)]
+        last = [*(field for field in COMMON if field not in self.changed), *self.changed]
+        others = [field.name for field in dataclasses.fields(params) if field.name not in last]
+        fields = [field_name(name)] if name else [*others, *last]
         return {field: _shown(getattr(params, field)) for field in fields}
 
 

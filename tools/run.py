@@ -103,8 +103,9 @@ def _add_output_flags(group: argparse._ArgumentGroup) -> None:
                        "text, tokens, finish_reason, n_prompt, n_cached, n_generated, seed, timings")
     group.add_argument("--no-stream", dest="stream", action="store_false", help="print an answer when it is complete")
     group.add_argument("-co", "--color", nargs="?", const="on", default="auto", choices=("on", "off", "auto"),
-                       help="Markdown, colours and line editing on a terminal; on: also where NO_COLOR is set")
-    group.add_argument("--simple-io", action="store_true", help="plain text and plain lines on a terminal, too")
+                       help="colours on a terminal; on: also where NO_COLOR is set")
+    group.add_argument("--simple-io", action="store_true",
+                       help="plain text and plain lines on a terminal, too, as with --json")
     group.add_argument("--display-prompt", action="store_true", help="with --raw, print the prompt before the answer")
     group.add_argument("--verbose-prompt", action="store_true", help="list the tokens of each prompt on stderr")
     group.add_argument("--show-timings", action=argparse.BooleanOptionalAction, default=True,

@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import IO, Self
 
 ROOT = Path(__file__).parents[2]
 ESCAPE = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9]|[=>78])")
@@ -31,15 +31,16 @@ PATIENCE_S = 60         # a failing test waits so long, a passing one does not
 
 
 class Terminal:
-    """Runs Python with `argv` on a terminal of its own."""
+    """Runs Python with `argv` on a terminal of its own; its stderr may go elsewhere."""
 
-    def __init__(self, *argv: str, env: Mapping[str, str], columns: int = 80, rows: int = 24) -> None:
+    def __init__(self, *argv: str, env: Mapping[str, str], columns: int = 80, rows: int = 24,
+                 stderr: IO[bytes] | None = None) -> None:
         self._fd, slave = pty.openpty()
         self._resize(columns, rows)
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("NO_COLOR", "LLAMA_ARG_"))}
         clean |= {"TERM": "xterm-256color", "PYTHONPATH": str(ROOT), **env}
         self.process = subprocess.Popen([sys.executable, "-c", TAKE_TERMINAL, *argv], stdin=slave, stdout=slave,
-                                        stderr=slave, cwd=ROOT, env=clean, start_new_session=True)
+                                        stderr=stderr or slave, cwd=ROOT, env=clean, start_new_session=True)
         os.close(slave)
         self.raw = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")

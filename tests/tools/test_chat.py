@@ -93,13 +93,16 @@ NO_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('no system'
 
 
 def test_what_the_template_refuses_changes_nothing() -> None:
-    """Neither a file that is loaded nor a step back; instructions that it takes later lead on."""
+    """Neither a file that is loaded, a system prompt nor a step back; instructions that it takes later lead on."""
     _, chat = conversation(NO_SYSTEM)
     say(chat, "one")
     before, n_used, last = [*chat.messages], chat.n_used, chat.last
     with pytest.raises(TemplateError, match="no system"):
         chat.replace([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "Be brief")
     say(chat, "two")
+    with pytest.raises(TemplateError, match="no system"):
+        chat.instruct("Be brief")
+    assert chat.system == ""
     chat.system = "Be brief"
     with pytest.raises(TemplateError, match="no system"):
         chat.undo()
@@ -117,7 +120,7 @@ def test_an_exchange_is_there_again_when_its_next_answer_fails() -> None:
     _, chat = conversation()
     say(chat, "one")
 
-    def answer(question: str) -> None:
+    def answer(question: str, without_answer: str) -> None:
         raise GgpyError("boom")
 
     with pytest.raises(GgpyError, match="boom"):
@@ -149,14 +152,28 @@ def test_ctrl_c_does_not_wait_for_a_prompt_to_be_encoded() -> None:
     assert len(llm.prompts) == 1
 
 
-def test_an_answer_that_is_stopped_before_its_first_word_leaves_no_trace() -> None:
-    """A stop before the answer has even begun ends it, too."""
-    _, chat = conversation()
+def stopped(chat: Conversation) -> None:
+    """Ask something, and stop before the answer has begun."""
     answer = chat.ask("wait")
     chat.stop()
     assert list(answer) == []
     assert chat.end().finish_reason == "cancelled"
-    assert chat.messages == []
+
+
+def test_a_question_that_was_stopped_before_an_answer_is_no_message() -> None:
+    """But it is what /regen asks again, not an older one, until the conversation goes on."""
+    _, chat = conversation()
+    say(chat, "one")
+    stopped(chat)
+    assert [message["content"] for message in chat.messages] == ["one", "one "]
+    asked: list[str] = []
+    chat_commands.run(SimpleNamespace(chat=chat, answer=asked.append), "/regen")        # type: ignore[arg-type]
+    assert asked == ["wait"]
+    for go_on in (lambda: say(chat, "two"), chat.undo, chat.clear):
+        stopped(chat)
+        assert chat.unanswered == "wait"
+        go_on()
+        assert chat.unanswered is None
 
 
 def test_a_long_conversation_reads_only_what_is_new(model_path: Callable[[str], Path]) -> None:
@@ -358,7 +375,7 @@ def shown() -> Callable[..., list[str]]:
     ("a\nb", ["a", "b"]),                               # as in a poem
     ("a <think> List<int>\n\n<b>x</b>", ["a <think> List<int>", "", "<b>x</b>"]),
     ("# One\n\n## Two\n- x\n- **y**\n", ["One", "", "Two", "", " • x", " • y"]),
-    ("```py\nx = 1\n\ny\n```\nend", ["  x = 1", "", "  y", "", "end"]),
+    ("```py\nx = 1\n\ny\n```\nend", ["x = 1", "", "y", "", "end"]),
     ("[a](http://b.c)", ["a (http://b.c)"]),
     (r"\(a_1\) \[b\] \*c\* `\(`", [r"\(a_1\) \[b\] *c* \("]),     # LaTeX, but other escapes mean what they say
     ("", []),

@@ -1,6 +1,9 @@
 """`ggpy run` on a real terminal."""
 
+import json
 import os
+import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -51,13 +54,17 @@ def test_commands(chat: Open, tmp_path: Path) -> None:
         for keys, shown in [
             ("one", "one"), ("/regen", "one"), ("/undo", "took back: one"), ("/undo", "nothing has been said yet"),
             ("/system Be brief", "the system prompt is set"), ("/show system", "Be brief"), ("two", "two"),
+            ("/set temp=0.1", "temperature   0.1"), ("/set parameter top_k = 5", "top_k   5"),
+            ("/set system foo", "/system TEXT sets the system prompt"), ("/show modelfile", "there is no Modelfile"),
+            ("/set parameter", "there is no setting 'parameter'"), ("/show parameters", "min_p                   0.05"),
+            ("/set markdown", "expected on or off; it is on"), ("/set stop =", "stop   '='"),
             (f"/save {saved}", "saved 2 messages"), ("/clear", "forgot the conversation; the system prompt stays"),
             (f"/load {saved}", "loaded 2 messages"), ("/load absent.json", "absent.json cannot be read: No such file"),
             ("/set temp 0.5", "temperature   0.5"), ("/set temp hot", "temperature=hot: expected a number"),
             ("/set tpo_k 1", "did you mean top_k?"), ("/set x 1", "/set lists them"), ("/set top_p 7", "top_p=7"),
             ("/show params", "min_p                   0.05"), ("/show template", "<|im_start|>"),
             ("/show", "echo.gguf"), ("/show all", "expected one of info, template, system, params"),
-            ("/stats", "3 with 15 tokens"), ("/hlep", "there is no /hlep; did you mean /help?"),
+            ("/stats", "3 answers with 15 tokens"), ("/hlep", "there is no /hlep; did you mean /help?"),
             ("/", "there is no /; /help lists the commands"), ("/?", "end the conversation"),
             ("/xyzzy", "/help lists the commands"), ("/help", "Ctrl-C stops an answer"),
             ("/system", "no system prompt"),
@@ -95,7 +102,8 @@ def test_ctrl_c_stops_an_answer(chat: Open, question: str, n_times: int) -> None
         terminal.type(question + "\r")
         terminal.expect("…" if question == "wait" else "…some")
         terminal.type("unseen\r" + CTRL_C * n_times)
-        shown = terminal.expect("(stopped)")
+        shown = terminal.expect("(stopped before an answer: the message is not kept; /regen asks it again)"
+                                if question == "wait" else "(stopped)")
         assert "unseen" not in shown
         terminal.type("one\r")
         terminal.expect("…")
@@ -111,14 +119,14 @@ def test_plain_terminals(chat: Open, mode: str) -> None:
         terminal.expect("some **bold** words \n")
         terminal.expect("[prompt ")
         terminal.expect(">>> ")
-        terminal.type(CTRL_C)
-        terminal.expect("Ctrl-D or /bye leaves")
+        terminal.type("half" + CTRL_C)
+        terminal.expect("Ctrl-C takes back the line; Ctrl-D or /bye leaves")
         terminal.expect(">>> ")
         terminal.type("a wait\n")
         terminal.expect("\na ")
         terminal.type(CTRL_C)
-        terminal.expect("(stopped)")
-        terminal.expect(">>> ")
+        assert "cancelled" not in terminal.expect("(stopped)")
+        assert "cancelled" not in terminal.expect(">>> ")
         terminal.type("one\\\ntwo\n")
         terminal.expect("... ")
         terminal.expect("one\ntwo\n")
@@ -128,15 +136,100 @@ def test_plain_terminals(chat: Open, mode: str) -> None:
         assert "\x1b" not in terminal.raw
 
 
-def test_no_color(chat: Open) -> None:
-    """The model's text as it is, unless --color asks for more."""
-    with chat(NO_COLOR="1") as terminal:
-        terminal.type("some **bold** words\n")
-        terminal.expect("some **bold** words \n")
-        assert "\x1b" not in terminal.raw
-    with chat("--color", NO_COLOR="1") as terminal:
+COLOR = re.compile(r"\x1b\[(\d+;)*(3[0-8]|4[0-8]|9[0-7]|10[0-7])[;m]")
+
+
+@pytest.mark.parametrize(("options", "env", "has_color"), [
+    ([], {}, True), ([], {"NO_COLOR": "1"}, False), (["--color", "off"], {}, False),
+    (["--color"], {"NO_COLOR": "1"}, True),
+])
+def test_colors(chat: Open, options: list[str], env: dict[str, str], has_color: bool) -> None:
+    """Without them, all else is the same: editing, completion, the status and Markdown."""
+    with chat(*options, **env) as terminal:
+        terminal.expect("m  0 / 4,096 tokens (0%)")
+        terminal.type("/reg")
+        terminal.expect("answer the last message again")
+        terminal.type("\t\r")
+        terminal.expect("nothing has been said yet")
+        terminal.expect("tokens (")
+        terminal.type("```py" + ALT_ENTER + "x = 1" + ALT_ENTER + "```" + ALT_ENTER + "**bold**\r")
+        terminal.expect("…")
+        terminal.expect("\nbold\n")
+        terminal.expect("tokens/s")
+        terminal.type(CTRL_D)
+        assert terminal.expect_exit() == 0
+        assert (COLOR.search(terminal.raw) is not None) is has_color
+        assert "\x1b[1mbold" in terminal.raw
+
+
+def test_json_on_a_terminal_has_lines_to_itself(tmp_path: Path) -> None:
+    """What is said around them goes to stderr."""
+    with open(tmp_path / "said", "wb") as said, Terminal(
+            "-m", "tests.tools.echo_llm", "m", "--json", env={"GGPY_HOME": str(tmp_path)}, stderr=said) as terminal:
+        terminal.type("one\n")
+        terminal.expect("}\n")
+        terminal.type(CTRL_D)
+        assert terminal.expect_exit() == 0
+    typed, answer = terminal.text.splitlines()
+    assert (typed, json.loads(answer)["text"]) == ("one", "one ")
+    assert ">>> " in (tmp_path / "said").read_text(encoding="utf-8")
+
+
+SHELL = """
+import os, signal, subprocess, sys
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+job = subprocess.Popen([sys.executable, *sys.argv[1:]], process_group=0,
+                       preexec_fn=lambda: os.tcsetpgrp(0, os.getpid()))
+_, status = os.waitpid(job.pid, os.WUNTRACED)
+os.tcsetpgrp(0, os.getpgrp())
+print("suspended by", os.WSTOPSIG(status), flush=True)
+os.tcsetpgrp(0, job.pid)
+os.kill(job.pid, signal.SIGCONT)
+sys.exit(job.wait())
+"""
+
+
+def test_ctrl_z_at_the_prompt_suspends(tmp_path: Path) -> None:
+    """As in a shell; what was typed is there again afterwards."""
+    with Terminal("-c", SHELL, "-m", "tests.tools.echo_llm", "m", env={"GGPY_HOME": str(tmp_path)}) as terminal:
+        terminal.expect("tokens (0%)")
+        terminal.type("half\x1a")
+        terminal.expect(f"suspended by {int(signal.SIGTSTP)}")
+        terminal.expect(">>> half")
+        terminal.type("way\r")
+        terminal.expect("…")
+        terminal.expect("halfway")
+        terminal.expect("tokens/s")
+        terminal.type(CTRL_D)
+        assert terminal.expect_exit() == 0
+
+
+def test_markdown_can_be_switched_off(chat: Open) -> None:
+    """Then an answer is the model's own text."""
+    with chat() as terminal:
+        terminal.type("/set markdown off\r")
+        terminal.expect("markdown   off")
         terminal.type("some **bold** words\r")
-        terminal.expect("some bold words")
+        terminal.expect("words\n")
+        terminal.expect("some **bold** words \n")
+        terminal.type("/set markdown on\r")
+        terminal.expect("markdown   on")
+        terminal.type("**again**\r")
+        terminal.expect("…")
+        terminal.expect("again\n")
+        assert "\x1b[1magain" in terminal.raw
+
+
+def test_the_settings_that_matter_are_the_last_of_the_list(chat: Open) -> None:
+    """They stay on the screen; above all those that the user has changed."""
+    with chat() as terminal:
+        terminal.type("/set mirostat 1\r")
+        terminal.expect("mirostat   1")
+        terminal.type("/set\r")
+        terminal.expect("stop  ")
+        shown = terminal.expect("tokens (")
+        assert re.findall(r"^(\w+)   ", shown, re.MULTILINE) == [
+            "ignore_eos", "repeat_penalty", "min_p", "top_p", "top_k", "temperature", "max_tokens", "seed", "mirostat"]
 
 
 @pytest.mark.parametrize("keys", [
@@ -305,14 +398,14 @@ def test_a_real_model_on_a_terminal(model_path: Callable[[str], Path], tmp_path:
         terminal.type(PASTE.format("word " * 3000) + "\r")
         terminal.expect("…")
         terminal.type(CTRL_C)
-        terminal.expect("(stopped)")
+        terminal.expect("(stopped before an answer")
         terminal.type("/stats\r")
         terminal.expect("known from earlier turns")
         terminal.expect("tokens (")
         terminal.type(PASTE.format("word " * 3000) + "\r")
         terminal.expect("…")
         terminal.type(CTRL_C)
-        terminal.expect("(stopped)")
+        terminal.expect("(stopped before an answer")
         terminal.expect("tokens (")
         terminal.type(CTRL_D)
         assert terminal.expect_exit() == 0
