@@ -142,16 +142,25 @@ class Session:
     def full_hint(self) -> str:
         """What to do about a context that is too small, with both sizes."""
         n = max(self.chat.n_used, self.chat.n_prompt)
-        full = f"the context is full: {n:,} tokens, but it holds {self.llm.n_ctx:,}, the answer included\n"
+        full = self._what_is_full(n) + "\n"
         ways = "/undo takes back the last exchange, /clear forgets all" if self.chat.messages else "shorten the message"
         if self.chat.template is None:
             ways = "each message starts anew; shorten it"
         n_train = self.n_ctx_train
-        if n_train is not None and n_train <= self.llm.n_ctx:
+        if n_train is not None and n_train <= (self.llm.n_ctx if self.chat.messages else n):
             return f"{full}{ways}: the model was trained for {n_train:,} tokens, so a larger context is of no use"
         larger = min(2 * max(n, self.llm.n_ctx), n_train or sys.maxsize)
         return (f"{full}{ways}{',' if self.chat.messages else ', or'} `-c {larger}` at the start makes it larger"
                 + ("; /save and /load take the conversation there" if self.chat.messages else ""))
+
+    def _what_is_full(self, n_tokens: int) -> str:
+        limit = f"{n_tokens:,} tokens, but the context holds {self.llm.n_ctx:,}, the answer included"
+        is_question = self.chat.unanswered is not None
+        if is_question and (self.chat.template is None or not self.chat.messages):
+            return f"the message is too long: {limit}"
+        if is_question or n_tokens > self.llm.n_ctx:
+            return f"the conversation is too long{' for this message' if is_question else ''}: {limit}"
+        return f"the context is full: the conversation has all of its {self.llm.n_ctx:,} tokens"
 
     @property
     def n_ctx_train(self) -> int | None:

@@ -206,9 +206,12 @@ def test_a_conversation_survives_a_prompt_that_is_too_long(run: Run, capsys: pyt
     llm = run("m", "-c", "80", "--no-show-timings", lines=["short", "x" * 99, "/clear", "y" * 99, "/set n 1", "z"])
     assert [messages[-1]["content"] for messages in llm.asked if isinstance(messages, list)] == ["short", "z"]
     errors = capsys.readouterr().err
-    assert ("the context is full: 150 tokens, but it holds 80, the answer included\n/undo takes back the last "
-            "exchange, /clear forgets all, `-c 300` at the start makes it larger") in errors
-    assert "it holds 80, the answer included\nshorten the message, or `-c 236` at the start" in errors
+    assert ("the conversation is too long for this message: 150 tokens, but the context holds 80, the answer included\n"
+            "/undo takes back the last exchange, /clear forgets all, `-c 300` at the start makes it larger") in errors
+    assert ("the message is too long: 118 tokens, but the context holds 80, the answer included\n"
+            "shorten the message, or `-c 236` at the start") in errors
+    run("m", "-c", "81", "--no-show-timings", lines=["x" * 30])
+    assert "the context is full: the conversation has all of its 81 tokens\n/undo takes" in capsys.readouterr().err
     run("m", "x" * 99, "-c", "80", code=1)
 
 
@@ -220,6 +223,8 @@ def test_no_context_beyond_the_trained_length_is_advised(run: Run, capsys: pytes
     run("m", "-c", "80", "--no-show-timings", lines=["x" * 99], metadata=trained | {"llama.context_length": 80})
     assert ("shorten the message: the model was trained for 80 tokens, so a larger context is of no use"
             in capsys.readouterr().err)
+    run("m", "-c", "80", "--no-show-timings", lines=["x" * 199], metadata=trained)
+    assert "shorten the message: the model was trained for 200 tokens" in capsys.readouterr().err
 
 
 def test_a_terminal_gets_no_control_characters(
