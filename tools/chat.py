@@ -109,6 +109,11 @@ class Conversation:
         """How many tokens the model was last asked to continue; as many at least if they are far too many."""
         return self._turn.n_prompt
 
+    @property
+    def n_read(self) -> int:
+        """How many of these it has read so far."""
+        return self._answer.n_read if self._answer is not None else 0
+
     def end(self) -> Completion:
         """Stop the answer if it has not ended, and remember what was said.
 

@@ -46,6 +46,11 @@ class Answer(Iterator[str]):
         self._n_read += len(arrived)
         return arrived
 
+    @property
+    def n_read(self) -> int:
+        """How many tokens of the prompt the model has read so far."""
+        return self._stream.n_read if self._stream is not None else 0
+
     def stop(self) -> None:
         """End the answer at once, whatever the model does meanwhile; a signal handler may call this."""
         self._stopped = True

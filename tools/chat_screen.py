@@ -6,7 +6,7 @@ import itertools
 import re
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import ClassVar
 
 from markdown_it import MarkdownIt
@@ -42,26 +42,38 @@ class PlainOutput:
         sys.stdout.flush()
 
 
+def rich_console(has_color: bool) -> Console:
+    """Stdout, for text that is formatted; without colours, other ways to stress a word remain."""
+    return Console(highlight=False, markup=False, emoji=False, no_color=not has_color)
+
+
 class MarkdownOutput:
     """Prints each block of a Markdown text once it is complete, and redraws only the one that is still growing."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
 
-    @classmethod
-    def on_stdout(cls, has_color: bool) -> MarkdownOutput:
-        """Without colours, other ways to stress a word remain."""
-        return cls(Console(highlight=False, markup=False, emoji=False, no_color=not has_color))
-
     def show(self, pieces: Iterable[str]) -> None:
         text = _GrowingText(self.console)
-        with Live(Text("…", "dim"), console=self.console, auto_refresh=False, transient=True,
+        with Live(Text(""), console=self.console, auto_refresh=False, transient=True,
                   vertical_overflow="visible") as live:
             try:
                 for piece in pieces:
                     text.push(piece.translate(CONTROLS), live)
             finally:
                 text.finish(live)
+
+
+def after_waiting(pieces: Iterable[str], progress: Callable[[], str], console: Console) -> Iterable[str]:
+    """Wait for the first of the pieces, with three dots and what `progress` says on the screen; returns all pieces."""
+    rest = iter(pieces)
+    waiting = Live(get_renderable=lambda: Text(f"…{progress()}", "dim"), console=console, transient=True)
+    try:
+        waiting.start(refresh=True)
+        first = next(rest, "")
+    finally:
+        waiting.stop()
+    return itertools.chain([first], rest)
 
 
 class _GrowingText:

@@ -18,7 +18,7 @@ from ggpy.errors import ConfigError, GgpyError, PromptTooLongError
 from ggpy.text import ChatTemplate
 from ggpy.tools import chat_commands
 from ggpy.tools.chat import Conversation
-from ggpy.tools.chat_screen import CONTROLS, MarkdownOutput, PlainOutput
+from ggpy.tools.chat_screen import CONTROLS, MarkdownOutput, PlainOutput, after_waiting, rich_console
 from ggpy.tools.chat_settings import Settings
 from ggpy.tools.keyboard import ctrl_c_calls, hidden_keys
 from ggpy.tools.terminal import PIPED_WIDTH
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # controls that JSON leaves as they are, though a terminal would obey them
 JSON_ESCAPES = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 
+LONG_PROMPT = 512       # tokens that may take a second to read
 MESSAGE_IS_LOST = "the message is not kept; /regen asks it again"
 
 
@@ -206,8 +207,16 @@ class Session:
 
     def _print(self, question: str, pieces: Iterable[str]) -> None:
         shows_question = self.chat.template is None and self.args.display_prompt
-        output = MarkdownOutput.on_stdout(has_color(self.args)) if self.is_markdown else PlainOutput()
+        console = rich_console(has_color(self.args))
+        if self._is_rich:
+            pieces = after_waiting(pieces, self._progress, console)
+        output = MarkdownOutput(console) if self.is_markdown else PlainOutput()
         output.show(itertools.chain([question] if shows_question else [], pieces))
+
+    def _progress(self) -> str:
+        """How far a prompt is read; nothing while it is encoded, and where it is short."""
+        n_read, n_prompt = self.chat.n_read, self.chat.n_prompt
+        return f" {n_read:,} of {n_prompt:,} tokens read" if n_read and n_prompt >= LONG_PROMPT else ""
 
     def _say_how_it_ended(self, completion: Completion, without_answer: str) -> None:
         if not self._is_conversation:

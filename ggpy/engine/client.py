@@ -186,6 +186,11 @@ class CompletionStream(Iterator[str]):
         self.close()
 
     @property
+    def n_read(self) -> int:
+        """How many tokens of the prompt have been read; a figure to show, which the engine's thread moves on."""
+        return min(self._request.num_computed, len(self._request.prompt_tokens))
+
+    @property
     def completion(self) -> Completion:
         """The answer as far as it was read; its finish reason is "cancelled" if that is not to its end.
 

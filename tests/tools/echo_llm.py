@@ -86,6 +86,10 @@ class EchoStream:
         list(self)
         return self.completion
 
+    @property
+    def n_read(self) -> int:
+        return self.n_prompt // 2
+
     def close(self) -> None:
         self.closed.set()
 

@@ -100,7 +100,7 @@ def test_ctrl_c_stops_an_answer(chat: Open, question: str, n_times: int) -> None
     """
     with chat() as terminal:
         terminal.type(question + "\r")
-        terminal.expect("…" if question == "wait" else "…some")
+        terminal.expect("…" if question == "wait" else "\nsome")
         terminal.type("unseen\r" + CTRL_C * n_times)
         shown = terminal.expect("(stopped before an answer: the message is not kept; /regen asks it again)"
                                 if question == "wait" else "(stopped)")
@@ -108,6 +108,15 @@ def test_ctrl_c_stops_an_answer(chat: Open, question: str, n_times: int) -> None
         terminal.type("one\r")
         terminal.expect("…")
         assert "one\n" in terminal.expect("tokens/s")
+
+
+def test_a_long_prompt_shows_how_far_it_is_read(chat: Open) -> None:
+    """Until the answer begins."""
+    with chat() as terminal:
+        terminal.type("wait " + "x" * 600 + "\r")
+        terminal.expect("… 312 of 624 tokens read")
+        terminal.type(CTRL_C)
+        terminal.expect("(stopped")
 
 
 @pytest.mark.parametrize("mode", ["--simple-io", "TERM=dumb"])
@@ -311,7 +320,7 @@ def test_a_window_may_change_its_size(chat: Open) -> None:
     words = "1234567 " * 12
     with chat(columns=100) as terminal:
         terminal.type("a wait\r")
-        terminal.expect("…a")
+        terminal.expect("\na")
         terminal.resize(40, 24)
         terminal.type(CTRL_C)
         terminal.expect("(stopped)")
