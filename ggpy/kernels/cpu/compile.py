@@ -21,15 +21,17 @@ def compile_kernel(name: str) -> bytes:
     """Object code of the kernel `name`; its only exported symbol is `ggpy_kernel`."""
     import llvmlite.binding as llvm
 
-    module = llvm.parse_assembly(str(_linked_module(_find(name))))
+    function = _find(name)
+    module = llvm.parse_assembly(str(_linked_module(function)))
     machine = target_machine(current_level())
     module.triple, module.data_layout = machine.triple, str(machine.target_data)
-    for function in module.functions:
-        if not function.is_declaration and function.name != "ggpy_kernel":
-            function.linkage = "internal"
-            function.add_function_attribute("alwaysinline")
+    for inner in module.functions:
+        if not inner.is_declaration and inner.name != "ggpy_kernel":
+            inner.linkage = "internal"
+            inner.add_function_attribute("alwaysinline")
     options = llvm.create_pipeline_tuning_options(speed_level=3)
     options.loop_vectorization = options.slp_vectorization = False       # kernels say what is a vector
+    options.loop_unrolling = getattr(function, "is_unrolled", False)
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
     return bytes(machine.emit_object(module))

@@ -62,7 +62,17 @@ _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck"
 device: Any = njit(**_OPTIONS)      # for the helper functions of kernels; they are inlined where they are called
 
 
-def kernel(function: Callable[[int, int, int, int], None]) -> Callable[[int, int, int, int], None]:
+Kernel = Callable[[int, int, int, int], None]
+
+
+def kernel(function: Kernel) -> Kernel:
     """Marks a function that `compile.py` turns into machine code under its module's and its own name."""
     function.is_kernel = True                                                           # type: ignore[attr-defined]
+    return function
+
+
+def unrolled(function: Kernel) -> Kernel:
+    """Marks a kernel whose loops are to be unrolled: some formats shift by constants only then. It takes LLVM twice as
+    long, which others are not worth."""
+    function.is_unrolled = True                                                         # type: ignore[attr-defined]
     return function

@@ -6,7 +6,7 @@ since a group serves all its rows; a single row pays for the packing every time.
 
 from ggpy.kernels.cpu.arguments import CHUNK_ROWS, GROUP_ROWS, SUMS_BYTES
 from ggpy.kernels.cpu.arguments import MAPPED_LINEAR as ARGS
-from ggpy.kernels.cpu.kernel import kernel
+from ggpy.kernels.cpu.kernel import kernel, unrolled
 from ggpy.kernels.cpu.matmul import first_group, make_panel, scratch_of
 from ggpy.kernels.cpu.simd import load_i64
 
@@ -15,6 +15,7 @@ def make_mapped_linear(pack_group, rows):
     """The kernel "mapped_linear" of a format: `pack_group` as `pack` uses it, then the product `rows`."""
     panel = make_panel(rows)
 
+    @unrolled
     @kernel
     def mapped_linear(args, step, ith, nth):
         n_rows = load_i64(step + load_i64(args + ARGS.n_rows))

@@ -16,7 +16,7 @@ share of the groups of each expert, so the work is even however the tokens are r
 """
 
 from ggpy.kernels.cpu.arguments import CHUNK, CHUNK_BYTES, CHUNK_ROWS, EXPERT_LINEAR, GROUP_ROWS, LINEAR
-from ggpy.kernels.cpu.kernel import device, kernel
+from ggpy.kernels.cpu.kernel import device, kernel, unrolled
 from ggpy.kernels.cpu.simd import (
     load_f32x16,
     load_first,
@@ -106,6 +106,7 @@ def groups_of_panel(group_bytes):
 def make_linear_kernel(panel, fields, make_state):
     """The kernel "linear" over `panel`, which gets what `make_state(args, step)` gives as its last argument."""
 
+    @unrolled
     @kernel
     def linear(args, step, ith, nth):
         n_rows, n_out = load_i64(step + load_i64(args + fields.n_rows)), load_i64(args + fields.n_out)
@@ -124,6 +125,7 @@ def make_linear_kernel(panel, fields, make_state):
 def make_expert_kernel(panel, fields, make_state):
     """The kernel "expert_linear" over `panel`; `make_state` as for `make_linear_kernel`."""
 
+    @unrolled
     @kernel
     def expert_linear(args, step, ith, nth):
         n_out = load_i64(args + fields.n_out)
