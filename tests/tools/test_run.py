@@ -1,63 +1,21 @@
 """`ggpy run`, with an LLM that echoes."""
 
-import contextlib
-import io
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ggpy import Completion, SamplingParams, Timings, cli
-from ggpy.text.chat import CHATML
-from ggpy.tools import chat_session, environment, flags, loading
-from ggpy.tools import run as run_tool
+from ggpy.tools import chat_session, flags, loading
 from ggpy.tools.parser import Parser
 from tests.tools.echo_llm import EchoLLM
 from tests.tools.file_metadata import file_metadata
 
 Run = Callable[..., EchoLLM]
-
-
-class TypedLines:
-    """A terminal's stdin where lines are typed, "^C" for an interrupt."""
-
-    def __init__(self, lines: Sequence[str]) -> None:
-        self.lines = iter(lines)
-
-    def isatty(self) -> bool:
-        return True
-
-    def readline(self) -> str:
-        line = next(self.lines, None)
-        if line == "^C":
-            raise KeyboardInterrupt
-        return "" if line is None else line + "\n"
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs `ggpy run ...` with `stdin`, or on a terminal where `lines` are typed; returns the LLM it loaded."""
-    def call(*argv: str, stdin: str = "", lines: Sequence[str] | None = None, template: bool = True,
-             code: int = 0, metadata: dict[str, Any] | None = None) -> EchoLLM:
-        loaded: list[EchoLLM] = []
-
-        def load(spec: str, **options: Any) -> EchoLLM:
-            known = {"tokenizer.chat_template": CHATML} if template else {}
-            loaded.append(EchoLLM(spec, known | (metadata or {}), options))
-            return loaded[-1]
-
-        monkeypatch.setattr(loading, "load", load)
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())) if lines is None
-                            else TypedLines(lines))
-        monkeypatch.setattr(chat_session, "hidden_keys", contextlib.nullcontext)
-        assert cli.main(["run", *argv]) == code
-        return loaded[0]
-
-    return call
 
 
 def test_a_prompt_is_answered_once(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -420,60 +378,6 @@ def test_underscores_in_flags_are_hyphens(run: Run) -> None:
     assert (llm.n_ctx, llm.params[0].top_k, llm.asked) == (99, 7, [[{"role": "user", "content": "x_y"}]])
 
 
-def test_variables_are_defaults(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Flags come before them, the model's wishes behind."""
-    for name, value in {"CTX_SIZE": "64", "TOP_K": "3", "TEMPERATURE": "0.5", "OFFLINE": "on", "MODEL": "other",
-                        "NO_SHOW_TIMINGS": ""}.items():
-        monkeypatch.setenv(f"LLAMA_ARG_{name}", value)
-    llm = run("m", "x", "--top-k", "4", metadata={"general.sampling.temp": 0.25})
-    assert (llm.spec, llm.n_ctx, llm.options["offline"]) == ("m", 64, True)
-    assert llm.params == [SamplingParams(top_k=4, temperature=0.5)]
-    assert run("-p", "x").spec == "other"
-
-
-@pytest.mark.parametrize(("name", "value", "message"), [
-    ("THREADS", "many", "LLAMA_ARG_THREADS=many: expected a whole number from 1 to 512, or -1"),
-    ("TOP_P", "3", "LLAMA_ARG_TOP_P=3: expected a number from 0 to 1"),
-    ("CACHE_TYPE_K", "q3", "LLAMA_ARG_CACHE_TYPE_K=q3: expected one of f16, q8_0, f32"),
-])
-def test_variables_that_cannot_work_are_wrong_usage(
-    run: Run, name: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Named in the message."""
-    monkeypatch.setenv(f"LLAMA_ARG_{name}", value)
-    with pytest.raises(SystemExit) as stop:
-        run("m", "x")
-    assert stop.value.code == 2
-    assert message in capsys.readouterr().err
-
-
-def test_a_variable_that_cannot_work_does_not_matter_behind_its_flag(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nor for --help."""
-    monkeypatch.setenv("LLAMA_ARG_TOP_K", "many")
-    assert run("m", "x", "--top-k", "4").params == [SamplingParams(top_k=4)]
-
-
-def test_a_variable_that_is_neither_yes_nor_no_is_wrong_usage(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Named in the message."""
-    monkeypatch.setenv("LLAMA_ARG_OFFLINE", "perhaps")
-    assert cli.main(["run", "m", "x"]) == 2
-    assert capsys.readouterr().err == "ggpy: error: LLAMA_ARG_OFFLINE=perhaps: expected 1 or 0\n"
-
-
-def test_variables_that_name_two_models_are_wrong_usage(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Where no model is named on the command line."""
-    monkeypatch.setenv("LLAMA_ARG_MODEL", "a.gguf")
-    monkeypatch.setenv("LLAMA_ARG_HF_REPO", "user/b")
-    assert cli.main(["run", "-p", "x"]) == 2
-    assert "LLAMA_ARG_MODEL=a.gguf and LLAMA_ARG_HF_REPO=user/b name two models" in capsys.readouterr().err
-
-
 def test_a_processor_that_there_is_not_is_refused_before_the_model_is_looked_for(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -481,13 +385,6 @@ def test_a_processor_that_there_is_not_is_refused_before_the_model_is_looked_for
     monkeypatch.setenv("GGPY_CPU", "z80")
     assert cli.main(["run", "no/such.gguf", "-cnv"]) == 2
     assert "GGPY_CPU='z80': this machine can run " in capsys.readouterr().err
-
-
-def test_every_variable_has_a_flag() -> None:
-    """A renamed flag must not lose its variable."""
-    parser = Parser()
-    run_tool.add_arguments(parser)
-    assert set(environment.VARIABLES) <= set(parser._option_string_actions)
 
 
 def test_a_system_prompt_needs_a_template(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
