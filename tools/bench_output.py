@@ -86,15 +86,20 @@ class BatchedMarkdown:
         print(f"\n{footer}", file=self._stream, flush=True)
 
 
-class Csv:
-    """A line of names, then a line of values for each record."""
+class _Unframed:
+    """What writes records alone: names come with the first one, and the footer is for people."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._begun = False
 
-    def begin(self) -> None:
-        """Nothing yet: the first record has the names."""
+    def begin(self) -> None: ...
+
+    def end(self, footer: str) -> None: ...
+
+
+class Csv(_Unframed):
+    """A line of names, then a line of values for each record."""
 
     def add(self, record: Record) -> None:
         values = _flat(record)
@@ -105,24 +110,12 @@ class Csv:
             ["" if value is None else value for value in values.values()])
         self._stream.flush()
 
-    def end(self, footer: str) -> None:
-        """Nothing: the footer is for people."""
 
-
-class JsonLines:
+class JsonLines(_Unframed):
     """An object in a line for each record."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def begin(self) -> None:
-        """Nothing."""
 
     def add(self, record: Record) -> None:
         print(json.dumps(rounded(record)), file=self._stream, flush=True)
-
-    def end(self, footer: str) -> None:
-        """Nothing: the footer is for people."""
 
 
 class Json:
@@ -144,15 +137,8 @@ class Json:
         print("\n]", file=self._stream, flush=True)
 
 
-class Sql:
+class Sql(_Unframed):
     """Statements that create a table where there is none and insert each record."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._begun = False
-
-    def begin(self) -> None:
-        """Nothing yet: the first record has the names."""
 
     def add(self, record: Record) -> None:
         values = _flat(record)
@@ -163,9 +149,6 @@ class Sql:
             self._begun = True
         literals = ", ".join(_sql_literal(value) for value in values.values())
         print(f"INSERT INTO {name} ({', '.join(values)}) VALUES ({literals});", file=self._stream, flush=True)
-
-    def end(self, footer: str) -> None:
-        """Nothing: the footer is for people."""
 
 
 FORMATS: dict[str, Callable[..., Printer]] = {"csv": Csv, "json": Json, "jsonl": JsonLines, "md": Markdown, "sql": Sql}

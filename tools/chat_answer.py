@@ -18,8 +18,8 @@ AWAKE_S = 0.1       # on Windows a thread that waits hears of Ctrl-C only when i
 class Answer(Iterator[str]):
     """The pieces of the stream that `start` opens, read in another thread, which also opens it.
 
-    A step of the model cannot be torn apart, and may take long; this thread never waits for its end. Raises what the
-    other thread's work raised.
+    Opening it encodes the prompt, which cannot be torn apart and may take long; this thread never waits for that.
+    Raises what the other thread's work raised.
     """
 
     def __init__(self, start: Callable[[], CompletionStream]) -> None:
@@ -67,7 +67,7 @@ class Answer(Iterator[str]):
         return self._completion
 
     def join(self) -> None:
-        """Wait until the model is idle; only the step that runs stands between."""
+        """Stop, and wait until the other thread has ended, which encoding a prompt may hold up."""
         self.stop()
         self._thread.join()
 

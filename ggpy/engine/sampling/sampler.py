@@ -73,16 +73,12 @@ class Sampler:
             self._row[field // 8] = value
         return self._row
 
-    def has_chosen_after(self, tokens: Sequence[int]) -> bool:
-        """Whether the token that follows `tokens` has been chosen."""
-        return bool(self._result[RESULT.n_tokens // 8] == len(tokens))
-
     def chosen_after(self, tokens: Sequence[int]) -> int:
         """The token that follows `tokens`, which has been chosen.
 
         Raises GgpyError if there was nothing to choose from, as after a computation that went wrong.
         """
-        assert self.has_chosen_after(tokens)
+        assert self._result[RESULT.n_tokens // 8] == len(tokens), "no token has been chosen after these"
         if self._result[RESULT.is_broken // 8]:
             raise GgpyError(f"after {len(tokens):,} tokens the best logit, with bias and penalties, is infinite or no "
                             "number, expected a finite number; is the model file damaged, or are all tokens banned?")
