@@ -8,12 +8,12 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Sequence
-from typing import Literal, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from ggpy.engine.completion import Completion, Timings
 from ggpy.engine.core import EngineCore
-from ggpy.engine.loop import CLOSED, Cancel, Close, Command, Compute, EngineLoop, Inbox, Submit
+from ggpy.engine.loop import CLOSED, Call, Cancel, Close, Command, EngineLoop, Submit
 from ggpy.engine.request import Event, FinishReason, Request
 from ggpy.engine.runner import Float32
 from ggpy.errors import GgpyError
@@ -44,7 +44,7 @@ class EngineClient:
         generation = self._usable_core().prepare(request)
         stream = CompletionStream(self, request)
         try:
-            self._send(Submit(generation, stream.inbox))
+            self._send(Submit(generation, stream.inbox.put))
         except BaseException:           # perhaps after it was sent
             stream.close()
             raise
@@ -56,11 +56,11 @@ class EngineClient:
 
     def logits(self, tokens: Sequence[int], n_outputs: int) -> Float32:
         """As EngineCore.logits."""
-        return self._compute("logits", tokens, n_outputs)
+        return self._call("compute logits", lambda core, is_wanted: core.logits(tokens, n_outputs, is_wanted))
 
     def hidden(self, tokens: Sequence[int], n_outputs: int) -> Float32:
         """As EngineCore.hidden."""
-        return self._compute("hidden", tokens, n_outputs)
+        return self._call("compute hidden states", lambda core, is_wanted: core.hidden(tokens, n_outputs, is_wanted))
 
     def receive(self, box: queue.SimpleQueue[T]) -> T:
         """What the engine's thread puts into `box` next. Raises GgpyError if there is no such thread any more."""
@@ -83,14 +83,15 @@ class EngineClient:
             end_loop(self._loop, Close())
         self._finalizer.detach()
 
-    def _compute(self, kind: Literal["logits", "hidden"], tokens: Sequence[int], n_outputs: int) -> Float32:
+    def _call(self, what: str, function: Callable[[EngineCore, Callable[[], bool]], T]) -> T:
         self._usable_core()
-        command = Compute(kind, tokens, n_outputs)
+        box: queue.SimpleQueue[T | GgpyError] = queue.SimpleQueue()
+        call = Call(what, function, box.put)
         try:
-            self._send(command)
-            answer = self.receive(command.reply)
+            self._send(call)
+            answer = self.receive(box)
         except BaseException:
-            command.is_wanted = False
+            call.is_wanted = False
             raise
         if isinstance(answer, GgpyError):
             raise answer
@@ -148,7 +149,7 @@ class CompletionStream(Iterator[str]):
     _has_ended = True       # until it is made, which an exception may prevent
 
     def __init__(self, client: EngineClient, request: Request) -> None:
-        self.inbox: Inbox = queue.SimpleQueue()
+        self.inbox: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._client = client
         self._request = request
         self._events: list[Event] = []      # read so far

@@ -5,17 +5,15 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any
 
 from ggpy.engine.core import EngineCore, Generation
 from ggpy.engine.request import Event
-from ggpy.engine.runner import Float32
 from ggpy.errors import GgpyError
 
-# putting something into a SimpleQueue is one operation, and finalizers and signal handlers may do it too
-Inbox = queue.SimpleQueue[Event]
+Deliver = Callable[[Event], None]       # called in the engine's thread, which it must not keep waiting
 
 CLOSED = "this LLM is closed; load another one"
 
@@ -24,10 +22,10 @@ logger = logging.getLogger("ggpy")
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Generate; events go to `inbox`, the last of them with a finish reason, unless it is cancelled before."""
+    """Generate; `deliver` gets the events, the last of them with a finish reason, unless it is cancelled before."""
 
     generation: Generation
-    inbox: Inbox
+    deliver: Deliver
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +36,17 @@ class Cancel:
 
 
 @dataclass(slots=True)
-class Compute:
-    """Logits or hidden states of the last `n_outputs` of `tokens`; `reply` gets them, or why there are none."""
+class Call:
+    """Something to do with the core between two steps.
 
-    kind: Literal["logits", "hidden"]
-    tokens: Sequence[int]
-    n_outputs: int
-    reply: queue.SimpleQueue[Float32 | GgpyError] = field(default_factory=queue.SimpleQueue)
-    is_wanted: bool = True      # who asked may change it: what is left is then not computed
+    `function` is told whether it is still wanted, by a function of its own; `reply` gets what it returns, or the
+    GgpyError that it fails with.
+    """
+
+    what: str                   # to do, in words that follow "failed to"
+    function: Callable[[EngineCore, Callable[[], bool]], Any]
+    reply: Callable[[Any], None]
+    is_wanted: bool = True      # who asked may change it
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,23 +60,26 @@ class Close:
     reply: queue.SimpleQueue[None] = field(default_factory=queue.SimpleQueue)
 
 
-Command = Submit | Cancel | Compute | Close
+Command = Submit | Cancel | Call | Close
 
 
 class EngineLoop:
     """Obeys commands and runs steps, in whichever thread calls `run` first: that one alone touches `core`.
 
     Python runs signal handlers in the main thread only, so an exception of Ctrl-C never tears a step apart. The thread
-    sleeps while there is nothing to do.
+    sleeps while there is nothing to do. `after_step` is called whenever all events of a step, and all replies before
+    it, are delivered.
     """
 
-    def __init__(self, core: EngineCore) -> None:
+    def __init__(self, core: EngineCore, after_step: Callable[[], None] = lambda: None) -> None:
+        # putting something into a SimpleQueue is one operation: finalizers and signal handlers may do it too
         self.commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self.thread_id: int | None = None           # of the thread that runs; None: none yet
         self.has_ended = False                      # nobody is told anything any more
         self._core: EngineCore | None = core
         self._claim = threading.Lock()
-        self._inboxes: dict[int, Inbox] = {}        # of live requests
+        self._deliver: dict[int, Deliver] = {}      # of live requests
+        self._after_step = after_step
         self._tells = True
 
     def start(self) -> None:
@@ -101,11 +105,13 @@ class EngineLoop:
                 if not self._obey_all(core):
                     return
                 for event in core.step():
-                    self._deliver(event)
+                    self._emit(event)
+                self._after_step()
             except Exception as error:          # a bug: nobody is to wait for ever because of it
                 logger.exception("the engine failed; all answers end with an error")
                 self._end_all(f"the engine failed while it worked on this answer ({described(error)}); ask again")
                 core.reset()
+                self._after_step()
 
     def _obey_all(self, core: EngineCore) -> bool:
         """Obey what has been sent, but nothing that is sent meanwhile, so that steps get their turn; False to end.
@@ -114,30 +120,30 @@ class EngineLoop:
         """
         for _ in range(max(self.commands.qsize(), int(not core.has_work))):
             match self.commands.get():
-                case Submit(generation, inbox):
-                    self._inboxes[generation.request.id] = inbox
+                case Submit(generation, deliver):
+                    self._deliver[generation.request.id] = deliver
                     core.add(generation)
                 case Cancel(request_id):
-                    self._inboxes.pop(request_id, None)
+                    self._deliver.pop(request_id, None)
                     core.cancel(request_id)
-                case Compute(is_wanted=True) as command:
-                    command.reply.put(computed(core, command))
+                case Call(is_wanted=True) as call:
+                    call.reply(answer(core, call))
                 case Close(tells) as command:
                     self.commands.put(command)      # answered at the very end
                     self._tells = tells
                     return False
         return True
 
-    def _deliver(self, event: Event) -> None:
-        inbox = self._inboxes[event.request_id]
+    def _emit(self, event: Event) -> None:
+        deliver = self._deliver[event.request_id]
         if event.finish_reason is not None:
-            del self._inboxes[event.request_id]
-        inbox.put(event)
+            del self._deliver[event.request_id]
+        deliver(event)
 
     def _end_all(self, reason: str) -> None:
-        while self._inboxes:
-            request_id, inbox = self._inboxes.popitem()
-            inbox.put(failure(request_id, reason))
+        while self._deliver:
+            request_id, deliver = self._deliver.popitem()
+            deliver(failure(request_id, reason))
 
     def _end(self, core: EngineCore) -> None:
         """Free the backend, then tell all who wait."""
@@ -147,29 +153,29 @@ class EngineLoop:
             replies = []
             while not self.commands.empty():
                 match self.commands.get():
-                    case Submit(generation, inbox):
-                        self._inboxes[generation.request.id] = inbox
-                    case Compute(reply=reply) if self._tells:
-                        reply.put(GgpyError(CLOSED))
+                    case Submit(generation, deliver):
+                        self._deliver[generation.request.id] = deliver
+                    case Call(reply=reply) if self._tells:
+                        reply(GgpyError(CLOSED))
                     case Close(reply=closer):
                         replies.append(closer)
             if self._tells:
                 self._end_all(CLOSED)
+                self._after_step()
             self.has_ended = True       # who sends a command from now on need not wait
             for closer in replies:
                 closer.put(None)
 
 
-def computed(core: EngineCore, command: Compute) -> Float32 | GgpyError:
-    """What `command` asks for; a bug on the way is the asker's trouble alone."""
-    compute = core.logits if command.kind == "logits" else core.hidden
+def answer(core: EngineCore, call: Call) -> Any:
+    """What comes of `call`; a bug on the way is the asker's trouble alone."""
     try:
-        return compute(command.tokens, command.n_outputs, lambda: command.is_wanted)
+        return call.function(core, lambda: call.is_wanted)
     except GgpyError as error:
         return error
     except Exception as error:
-        logger.exception("the engine failed to compute %s", command.kind)
-        return GgpyError(f"the engine failed to compute {command.kind} ({described(error)})")
+        logger.exception("the engine failed to %s", call.what)
+        return GgpyError(f"the engine failed to {call.what} ({described(error)})")
 
 
 def described(error: Exception) -> str:

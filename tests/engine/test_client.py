@@ -227,7 +227,7 @@ def test_a_bug_in_computing_logits_is_the_askers_trouble(
     assert gate.reached.wait(30)
     monkeypatch.setattr(engine.backend, "hidden", lambda sequences: 1 / 0)
     gate.opened.set()
-    with pytest.raises(GgpyError, match=r"the engine failed to compute hidden \(ZeroDivisionError: division by zero\)"):
+    with pytest.raises(GgpyError, match=r"the engine failed to compute hidden states \(ZeroDivisionError: division by zero\)"):
         engine.client.hidden([1, 2], 1)
     assert reader.ended()
     assert len(reader.pieces) == 6
@@ -244,7 +244,7 @@ def test_what_cannot_work_is_refused_at_the_call(make_engine: MakeEngine) -> Non
     with pytest.raises(PromptTooLongError, match="there are 65 tokens"):
         engine.client.logits([1] * 65, 1)
     assert len(engine.submit().finish().tokens) == 4
-    assert engine.client._loop._inboxes == {}
+    assert engine.client._loop._deliver == {}
 
 
 def test_samplers_are_made_by_the_thread_that_asks(make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
