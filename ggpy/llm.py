@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, SupportsIndex, Unpack, get_args
@@ -13,20 +12,17 @@ from typing import Any, Literal, Self, SupportsIndex, Unpack, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ggpy.arguments import check_choice, check_text, text_list, token_ids, whole_number
-from ggpy.backends.base import PAGE_TOKENS, Backend, Compute, KVType, Repack, kv_bytes
+from ggpy.arguments import check_choice, check_text, text_list, token_ids
+from ggpy.backends.base import Compute, KVType, Repack
 from ggpy.engine.client import CompletionStream, EngineClient
 from ggpy.engine.completion import Completion, Timings
-from ggpy.engine.config import DEFAULT_STEP_MS, EngineConfig, SamplingParams
-from ggpy.engine.core import EngineCore
-from ggpy.engine.kv import pages_for
+from ggpy.engine.config import DEFAULT_STEP_MS, SamplingParams
 from ggpy.engine.request import Request
 from ggpy.engine.runner import Float32
 from ggpy.errors import ConfigError, RequestError
 from ggpy.gguf import GGUFFile
 from ggpy.hub.resolve import resolve_model
-from ggpy.machine import available_memory_bytes, usable_cores
-from ggpy.models import HParams, Model, build_model, hparams_of
+from ggpy.loading import ModelOptions, Progress, open_core
 from ggpy.text import ChatOptions, ChatTemplate, Tokenizer, check_options, file_templates
 from ggpy.text.builtin_templates import BUILTIN_TEMPLATES, jinja_source
 
@@ -36,13 +32,6 @@ Message = Mapping[str, Any]
 Positions = Literal["all", "last"]
 Pooling = Literal["mean", "last"]
 Tokens = Sequence[SupportsIndex] | NDArray[np.integer[Any]]
-Progress = Callable[[str, int, int], None]      # kernel just compiled, how many are done, of how many
-
-DEFAULT_N_CTX = 4096
-MAX_RUNNING = 64        # requests of one step; logits are kept for so many rows
-
-logger = logging.getLogger("ggpy")
-
 
 class LLM:
     """A loaded model.
@@ -72,37 +61,18 @@ class LLM:
                  cache_type_v: KVType = "f16", repack: Repack = "auto", max_batch_tokens: int = 512,
                  step_ms: float = DEFAULT_STEP_MS, chat_template: str | ChatTemplate | None = None,
                  progress: Progress | None = None) -> None:
-        check_choice("compute", compute, get_args(Compute))
-        check_choice("cache_type_k", cache_type_k, get_args(KVType))
-        check_choice("cache_type_v", cache_type_v, get_args(KVType))
-        check_choice("repack", repack, get_args(Repack))
-        n_ctx = None if n_ctx is None else whole_number("n_ctx", n_ctx, 2)
-        pool_tokens = None if pool_tokens is None else whole_number("pool_tokens", pool_tokens, n_ctx or 2)
-        n_threads = usable_cores() if n_threads is None else whole_number("n_threads", n_threads, 1)
-        max_batch_tokens = whole_number("max_batch_tokens", max_batch_tokens, 1)
+        options = ModelOptions(n_ctx=n_ctx, pool_tokens=pool_tokens, n_threads=n_threads, compute=compute,
+                               cache_type_k=cache_type_k, cache_type_v=cache_type_v, repack=repack,
+                               max_batch_tokens=max_batch_tokens, step_ms=step_ms)
         self.path = resolve(model)
         gguf = GGUFFile(self.path)
         self.metadata = gguf.metadata
         self.tokenizer = Tokenizer.from_metadata(gguf.metadata)
         if chat_template is not None:
             self.chat_template = compiled(chat_template, self.tokenizer)
-        hparams = hparams_of(gguf)
-        if n_ctx is None:
-            n_ctx = default_n_ctx(hparams, cache_type_k, cache_type_v)
-            n_ctx = n_ctx if pool_tokens is None else min(n_ctx, pool_tokens)
-        elif n_ctx > hparams.n_ctx_train:
-            logger.warning("the context is %s tokens, but the model was trained for %s: what it says beyond these may "
-                           "make no sense", f"{n_ctx:,}", f"{hparams.n_ctx_train:,}")
-        self.n_ctx = n_ctx
-        max_batch_tokens = min(max_batch_tokens, pool_tokens or n_ctx)      # a step has no more
-        config = EngineConfig(n_ctx=n_ctx, n_ctx_train=hparams.n_ctx_train, max_batch_tokens=max_batch_tokens,
-                              max_running=MAX_RUNNING, step_ms=step_ms)
-        backend = open_backend(
-            gguf, build_model(gguf, n_ctx), n_threads=n_threads, n_pages=pages_for(pool_tokens or n_ctx),
-            max_tokens=max_batch_tokens, max_outputs=min(max_batch_tokens, MAX_RUNNING), compute=compute,
-            cache_type_k=cache_type_k, cache_type_v=cache_type_v, repack=repack, progress=progress)
-        self.n_vocab, self.n_embd = backend.n_vocab, backend.n_embd
-        self._client = EngineClient(EngineCore(backend, self.tokenizer, config))
+        core = open_core(gguf, self.tokenizer, options, progress)
+        self.n_ctx, self.n_vocab, self.n_embd = core.config.n_ctx, core.backend.n_vocab, core.backend.n_embd
+        self._client = EngineClient(core)
 
     @property
     def has_chat_template(self) -> bool:
@@ -234,22 +204,3 @@ def check_chat_options(method: str, options: Mapping[str, Any]) -> None:
     """Raises TypeError if `options` has a name that ChatOptions has not; a field of SamplingParams is told apart."""
     check_options(method, options, {name: f"it is a field: params=SamplingParams({name}=...)"
                                     for name in SamplingParams.__dataclass_fields__})
-
-
-def open_backend(gguf: GGUFFile, model: Model, **options: Any) -> Backend:
-    """The backend that runs `model` on this machine."""
-    from ggpy.backends.cpu import CpuBackend
-
-    return CpuBackend(gguf, model.graph, **options)
-
-
-def default_n_ctx(hparams: HParams, cache_type_k: KVType, cache_type_v: KVType) -> int:
-    """The model's context, cut to DEFAULT_N_CTX tokens and to half of the available memory."""
-    token_bytes = kv_bytes(hparams.k_width, cache_type_k) + kv_bytes(hparams.v_width, cache_type_v)
-    n_ctx = min(hparams.n_ctx_train, DEFAULT_N_CTX)
-    available = available_memory_bytes()
-    if available is not None:
-        n_ctx = min(n_ctx, max(PAGE_TOKENS, available // 2 // max(1, token_bytes)))
-    logger.info("the context is %s tokens (the model was trained for %s): %.0f MB of keys and values",
-                f"{n_ctx:,}", f"{hparams.n_ctx_train:,}", n_ctx * token_bytes / 1e6)
-    return n_ctx

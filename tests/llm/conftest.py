@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-import ggpy.llm
+import ggpy.loading
 from ggpy import LLM
 from tests.llm.reference_backend import ReferenceBackend
 from tests.models.arch_data import ArchModel, load_arch
@@ -20,7 +20,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> ArchModel:
 @pytest.fixture
 def load(tiny: ArchModel, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., LLM]]:
     """Loads the tiny model, on the NumPy backend."""
-    monkeypatch.setattr(ggpy.llm, "open_backend", ReferenceBackend)
+    monkeypatch.setattr(ggpy.loading, "open_backend", ReferenceBackend)
     monkeypatch.setattr(ReferenceBackend, "opened", [])
     loaded: list[LLM] = []
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import ggpy.llm
+import ggpy.loading
 from ggpy import LLM, SamplingParams
 from ggpy.backends.base import PAGE_TOKENS
 from ggpy.errors import (
@@ -28,7 +28,7 @@ def test_the_context_is_the_models_cut_to_memory(load: Callable[..., LLM], monke
     llm = load()
     trained = llm.metadata.get_int("llama.context_length")
     assert llm.n_ctx == min(trained, 4096)
-    monkeypatch.setattr(ggpy.llm, "available_memory_bytes", lambda: 1000)
+    monkeypatch.setattr(ggpy.loading, "available_memory_bytes", lambda: 1000)
     assert load().n_ctx == PAGE_TOKENS
 
 

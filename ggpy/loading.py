@@ -1,0 +1,98 @@
+"""Opens a model: the one way for the library, which runs it in its own process, and for an engine in another one."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from ggpy.arguments import check_choice, whole_number
+from ggpy.backends.base import PAGE_TOKENS, Backend, Compute, KVType, Repack, kv_bytes
+from ggpy.engine.config import DEFAULT_STEP_MS, EngineConfig
+from ggpy.engine.core import EngineCore
+from ggpy.engine.kv import pages_for
+from ggpy.gguf import GGUFFile
+from ggpy.machine import available_memory_bytes, usable_cores
+from ggpy.models import HParams, Model, build_model, hparams_of
+from ggpy.text import Tokenizer
+
+Progress = Callable[[str, int, int], None]      # kernel just compiled, how many are done, of how many
+
+DEFAULT_N_CTX = 4096
+MAX_RUNNING = 64        # requests of one step; logits are kept for so many rows
+
+logger = logging.getLogger("ggpy")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions:
+    """How a model is to run; `LLM` says what each option means. Raises ConfigError if one is invalid."""
+
+    n_ctx: int | None = None
+    pool_tokens: int | None = None
+    n_threads: int | None = None
+    compute: Compute = "int8"
+    cache_type_k: KVType = "f16"
+    cache_type_v: KVType = "f16"
+    repack: Repack = "auto"
+    max_batch_tokens: int = 512
+    step_ms: float = DEFAULT_STEP_MS
+
+    def __post_init__(self) -> None:
+        for name, choices in (("compute", Compute), ("cache_type_k", KVType), ("cache_type_v", KVType),
+                              ("repack", Repack)):
+            check_choice(name, getattr(self, name), get_args(choices))
+        for name in ("n_ctx", "pool_tokens", "n_threads", "max_batch_tokens"):
+            value = getattr(self, name)
+            if value is not None or name == "max_batch_tokens":
+                least = {"n_ctx": 2, "pool_tokens": self.n_ctx or 2}.get(name, 1)
+                object.__setattr__(self, name, whole_number(name, value, least))
+
+
+def load_core(path: str | os.PathLike[str], options: ModelOptions, progress: Progress | None = None) -> EngineCore:
+    """The engine of the model in the file `path`. Raises what `LLM` does; `progress` is told of compiled kernels."""
+    gguf = GGUFFile(path)
+    return open_core(gguf, Tokenizer.from_metadata(gguf.metadata), options, progress)
+
+
+def open_core(gguf: GGUFFile, tokenizer: Tokenizer, options: ModelOptions,
+              progress: Progress | None = None) -> EngineCore:
+    """As `load_core`, of an open file and its tokenizer."""
+    hparams = hparams_of(gguf)
+    n_ctx = options.n_ctx
+    if n_ctx is None:
+        n_ctx = default_n_ctx(hparams, options.cache_type_k, options.cache_type_v)
+        n_ctx = n_ctx if options.pool_tokens is None else min(n_ctx, options.pool_tokens)
+    elif n_ctx > hparams.n_ctx_train:
+        logger.warning("the context is %s tokens, but the model was trained for %s: what it says beyond these may "
+                       "make no sense", f"{n_ctx:,}", f"{hparams.n_ctx_train:,}")
+    pool_tokens = options.pool_tokens or n_ctx
+    max_batch_tokens = min(options.max_batch_tokens, pool_tokens)      # a step has no more
+    config = EngineConfig(n_ctx=n_ctx, n_ctx_train=hparams.n_ctx_train, max_batch_tokens=max_batch_tokens,
+                          max_running=MAX_RUNNING, step_ms=options.step_ms)
+    backend = open_backend(
+        gguf, build_model(gguf, n_ctx), n_threads=options.n_threads or usable_cores(), n_pages=pages_for(pool_tokens),
+        max_tokens=max_batch_tokens, max_outputs=min(max_batch_tokens, MAX_RUNNING), compute=options.compute,
+        cache_type_k=options.cache_type_k, cache_type_v=options.cache_type_v, repack=options.repack, progress=progress)
+    return EngineCore(backend, tokenizer, config)
+
+
+def open_backend(gguf: GGUFFile, model: Model, **options: Any) -> Backend:
+    """The backend that runs `model` on this machine."""
+    from ggpy.backends.cpu import CpuBackend
+
+    return CpuBackend(gguf, model.graph, **options)
+
+
+def default_n_ctx(hparams: HParams, cache_type_k: KVType, cache_type_v: KVType) -> int:
+    """The model's context, cut to DEFAULT_N_CTX tokens and to half of the available memory."""
+    token_bytes = kv_bytes(hparams.k_width, cache_type_k) + kv_bytes(hparams.v_width, cache_type_v)
+    n_ctx = min(hparams.n_ctx_train, DEFAULT_N_CTX)
+    available = available_memory_bytes()
+    if available is not None:
+        n_ctx = min(n_ctx, max(PAGE_TOKENS, available // 2 // max(1, token_bytes)))
+    logger.info("the context is %s tokens (the model was trained for %s): %.0f MB of keys and values",
+                f"{n_ctx:,}", f"{hparams.n_ctx_train:,}", n_ctx * token_bytes / 1e6)
+    return n_ctx
