@@ -1,7 +1,7 @@
 """What a serving benchmark sends: requests with tokens, lengths, times, and which one continues which.
 
-Tokens are *symbols*, numbers below N_SYMBOLS; the model's own tokens of common words take their place when they are sent,
-so a plan is the same for every model.
+Tokens are *symbols*, numbers below N_SYMBOLS; the model's own tokens of common words take their place when they are
+sent, so a plan is the same for every model.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def edit(size: Size) -> list[PlannedRequest]:
 
 
 def agent(size: Size) -> list[PlannedRequest]:
-    """Sessions of agents over a few system prompts: small steps, now and then a large read; some are forks of others."""
+    """Sessions of agents over a few system prompts: small steps, now and then a large read; some fork off others."""
     draws = Draws(size, 13)
     systems = [random_symbols(draws.between(SYSTEM_TOKENS), size.seed, 13, 0, i) for i in range(SYSTEM_PROMPTS)]
     requests: list[PlannedRequest] = []

@@ -50,7 +50,7 @@ def test_parents_come_first_and_symbols_have_bounds(name: str) -> None:
         assert all(r.parent is None or r.parent < i for i, r in enumerate(plan))
         assert [r.arrival_s for r in plan] == sorted(r.arrival_s for r in plan)
         assert all(len(r.added) and r.n_output >= 1 for r in plan)
-        assert all(0 <= r.added.min() and r.added.max() < N_SYMBOLS for r in plan)
+        assert all(r.added.min() >= 0 and r.added.max() < N_SYMBOLS for r in plan)
 
 
 def test_chat_has_the_lengths_of_its_source() -> None:
@@ -139,5 +139,6 @@ def test_a_rate_spreads_sessions_and_keeps_the_time_within_them() -> None:
 def test_what_a_context_does_not_hold_is_left_out_with_what_follows() -> None:
     """A prompt of 30 tokens in a context of 20, its next turn, and a session that fits."""
     plan = [PlannedRequest(np.zeros(30, np.int32), 2, 0), PlannedRequest(np.zeros(10, np.int32), 2, 1),
-            PlannedRequest(np.zeros(1, np.int32), 2, 0, parent=0), PlannedRequest(np.zeros(5, np.int32), 2, 1, parent=1)]
+            PlannedRequest(np.zeros(1, np.int32), 2, 0, parent=0),
+            PlannedRequest(np.zeros(5, np.int32), 2, 1, parent=1)]
     assert [(r.session, r.parent) for r in cut_to(plan, 20)] == [(1, None), (1, 0)]
