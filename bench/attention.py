@@ -100,8 +100,8 @@ class Bench:
     def _block(self, layer: int) -> npt.NDArray[np.int64]:
         shape, k_pool = self.shape, self.pools.address + 2 * layer * self.layer_bytes
         return argument_block(
-            ATTENTION, x=self.x.ctypes.data, k_pool=k_pool, v_pool=k_pool + self.layer_bytes, n_head=shape.n_head,
-            n_head_kv=shape.n_head_kv, head_dim_k=shape.head_dim_k, head_dim_v=shape.head_dim_v,
+            ATTENTION, x=self.x.ctypes.data, k_pool=k_pool, v_pool=k_pool + self.layer_bytes, table_row=0,
+            n_head=shape.n_head, n_head_kv=shape.n_head_kv, head_dim_k=shape.head_dim_k, head_dim_v=shape.head_dim_v,
             scale=shape.head_dim_k**-0.5, window=0, softcap=0.0, sinks=0, partials=self.partials.address,
             out=self.out.ctypes.data, q=0, da=0, ys=0, n16=0, n_blocks=0)
 

@@ -74,8 +74,9 @@ def open_core(gguf: GGUFFile, tokenizer: Tokenizer, options: ModelOptions,
                           max_running=MAX_RUNNING, step_ms=options.step_ms)
     backend = open_backend(
         gguf, build_model(gguf, n_ctx), n_threads=options.n_threads or usable_cores(), n_pages=pages_for(pool_tokens),
-        max_tokens=max_batch_tokens, max_outputs=min(max_batch_tokens, MAX_RUNNING), compute=options.compute,
-        cache_type_k=options.cache_type_k, cache_type_v=options.cache_type_v, repack=options.repack, progress=progress)
+        table_pages=pages_for(n_ctx), max_tokens=max_batch_tokens, max_outputs=min(max_batch_tokens, MAX_RUNNING),
+        compute=options.compute, cache_type_k=options.cache_type_k, cache_type_v=options.cache_type_v,
+        repack=options.repack, progress=progress)
     return EngineCore(backend, tokenizer, config)
 
 

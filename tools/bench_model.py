@@ -44,14 +44,15 @@ class MeasuredModel:
         with KernelProgress(f"loading {settings.path.name}") as progress:
             self.backend = CpuBackend(
                 gguf, build_model(gguf, n_ctx).graph, n_threads=settings.n_threads, n_pages=pages * n_sequences,
-                max_tokens=max(settings.step_tokens, n_sequences), max_outputs=n_sequences, compute=settings.compute,
-                cache_type_k=settings.cache_type_k, cache_type_v=settings.cache_type_v, repack=settings.repack,
-                progress=progress.update)
+                table_pages=pages, max_tokens=max(settings.step_tokens, n_sequences), max_outputs=n_sequences,
+                compute=settings.compute, cache_type_k=settings.cache_type_k, cache_type_v=settings.cache_type_v,
+                repack=settings.repack, progress=progress.update)
         self.step_tokens = settings.step_tokens
         rng = np.random.default_rng(0)
         self._tokens: NDArray[np.int32] = rng.integers(
             self.backend.n_vocab, size=(n_sequences, n_ctx), dtype=np.int32)
-        self._tables = np.arange(pages * n_sequences, dtype=np.int32).reshape(n_sequences, pages)
+        ids = np.arange(pages * n_sequences, dtype=np.int32).reshape(n_sequences, 1, pages)
+        self._tables = np.repeat(ids, len(self.backend.kv_groups), axis=1)      # the same pages in every group
         self._computed = [0] * n_sequences      # positions whose keys and values are there
 
     def __enter__(self) -> Self:

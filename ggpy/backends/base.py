@@ -9,11 +9,13 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ggpy.graph.plan import KVGroup
 from ggpy.kernels.cpu.kv_pages import KVType, kv_bytes
 from ggpy.kernels.cpu.step import PAGE_TOKENS  # positions whose keys and values one page holds
 from ggpy.kernels.cpu.team import Team
 
-__all__ = ["PAGE_TOKENS", "Backend", "CacheTypes", "Compute", "KVType", "Repack", "StepSequence", "kv_bytes"]
+__all__ = [
+    "PAGE_TOKENS", "Backend", "CacheTypes", "Compute", "KVGroup", "KVType", "Repack", "StepSequence", "kv_bytes"]
 
 Compute = Literal["int8", "f32"]            # arithmetic of the products
 CacheTypes = tuple[KVType, KVType]          # of keys, of values
@@ -29,7 +31,8 @@ class StepSequence:
     first_position: int
     """Position of tokens[0]; positions before it were computed in earlier steps."""
     page_table: NDArray[np.int32]
-    """Page ids covering positions 0 .. first_position + len(tokens) - 1, PAGE_TOKENS positions each."""
+    """C-contiguous (n_groups, table_pages): column i of row g is the page of KV group g that holds the positions from
+    PAGE_TOKENS * i on. Columns of positions that none of the rows sees are never read. The caller keeps it alive."""
     n_outputs: int
     """How many of the last rows need logits: 0 .. len(tokens)."""
 
@@ -40,8 +43,12 @@ class Backend(Protocol):
     n_vocab: int
     n_embd: int
     """Width of a hidden state."""
-    n_pages: int
-    """Pages in the KV pool; ids are 0 .. n_pages - 1."""
+    kv_groups: tuple[KVGroup, ...]
+    """Layers of full attention first, if there are any; then a group for each size of window."""
+    n_pages: tuple[int, ...]
+    """Pages in the pool of each group; their ids count from 0."""
+    table_pages: int
+    """Columns of a page table."""
     max_tokens: int
     """Rows a step may have, over all its sequences."""
     max_outputs: int
@@ -62,6 +69,22 @@ class Backend(Protocol):
 
     def hidden(self, sequences: Sequence[StepSequence]) -> NDArray[np.float32]:
         """As `forward`, but the hidden states (sum of n_outputs, n_embd) that the logits would be made of."""
+        ...
+
+    def copy_page(self, group: int, source: int, target: int) -> None:
+        """Makes page `target` of a group hold the keys and values that page `source` holds, of all its layers."""
+        ...
+
+    def page_bytes(self, group: int) -> int:
+        """Bytes of a page of a group: keys and values of all its layers."""
+        ...
+
+    def read_page(self, group: int, page: int) -> bytes:
+        """What a page holds, in this backend's own order: `page_bytes` bytes."""
+        ...
+
+    def write_page(self, group: int, page: int, data: bytes) -> None:
+        """Fills a page with what `read_page` gave. Raises ValueError if that is not the size of a page."""
         ...
 
     def close(self) -> None:

@@ -36,8 +36,9 @@ class EngineCore:
     """
 
     def __init__(self, backend: Backend, tokenizer: Tokenizer, config: EngineConfig) -> None:
-        if pages_for(config.n_ctx) > backend.n_pages:
-            raise ConfigError(f"n_ctx={config.n_ctx}: the KV pool has {backend.n_pages} pages of {PAGE_TOKENS} tokens, "
+        n_pages = min(backend.n_pages)
+        if pages_for(config.n_ctx) > n_pages:
+            raise ConfigError(f"n_ctx={config.n_ctx}: the KV pool has {n_pages} pages of {PAGE_TOKENS} tokens, "
                               f"expected {pages_for(config.n_ctx)} or more")
         self.backend = backend
         self.tokenizer = tokenizer
@@ -48,7 +49,7 @@ class EngineCore:
 
     def reset(self) -> None:
         """Forget all requests and pages, whatever state a failure left them in."""
-        self.pool = PagePool(self.backend.n_pages)
+        self.pool = PagePool(min(self.backend.n_pages))
         self.scheduler = Scheduler(
             self.pool, max_batch_tokens=min(self.config.max_batch_tokens, self.backend.max_tokens),
             max_running=min(self.config.max_running, self.backend.max_outputs), step_ms=self.config.step_ms)

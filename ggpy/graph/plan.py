@@ -4,6 +4,7 @@ A task is one operation after fusion. Values live in one *arena*; a buffer holds
 form that integer dot products read, for as many rows as a step may have.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ggpy.graph.ops import Attention, Embed, Op, RopeTable, Route, RowKind
@@ -73,6 +74,23 @@ class QuantizeSlots(Op):
     """Makes the int8 form of inputs[0] in order of expert; inputs are (x, route)."""
 
 
+@dataclass(frozen=True, slots=True)
+class KVGroup:
+    """Layers that share one page table, because they see the same positions."""
+
+    window: int | None
+    """How many positions a token sees, itself included; None: all before it."""
+    layers: tuple[int, ...]
+
+
+def kv_groups(attentions: Iterable[Attention]) -> tuple[KVGroup, ...]:
+    """The groups of a model's layers: those of full attention first, if there are any, then the smallest window."""
+    layers: dict[int | None, list[int]] = {}
+    for op in attentions:
+        layers.setdefault(op.window, []).append(op.layer)
+    return tuple(KVGroup(window, tuple(layers[window])) for window in sorted(layers, key=lambda w: w or 0))
+
+
 @dataclass(eq=False, kw_only=True)
 class Plan:
     """What a backend encodes. `offsets` places each buffer in an arena of `arena_bytes`."""
@@ -85,6 +103,10 @@ class Plan:
     n_used: int = 1                         # experts that a token uses
     offsets: dict[Buffer, int] = field(default_factory=dict)
     arena_bytes: int = 0
+
+    @property
+    def kv_groups(self) -> tuple[KVGroup, ...]:
+        return kv_groups(self.attentions)
 
 
 def int8_buffer(rows: RowKind, width: int) -> Int8Buffer:

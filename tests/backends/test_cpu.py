@@ -1,53 +1,20 @@
 """The CPU backend: llama.cpp's logits on the truth path, and the same bits whatever keeps a row company."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from ggpy.backends.base import PAGE_TOKENS, CacheTypes, StepSequence
-from ggpy.backends.cpu import CpuBackend
+from ggpy.backends.base import PAGE_TOKENS, CacheTypes
 from ggpy.backends.reference import evaluate
 from ggpy.errors import ConfigError, OutOfMemoryError
 from ggpy.gguf import GGUFFile
 from ggpy.models import build_model
+from tests.backends.steps import cpu, in_chunks, pages, sequence
 from tests.models.arch_data import ArchModel, arch_names, load_wide_heads
 
 Load = Callable[[str], ArchModel]
-Float32 = NDArray[np.float32]
-N_PAGES = 24
 QUANTISED = ("llama_q8_0", "qwen2_q8_0", "llama_moe_q8_0")
-
-
-@contextmanager
-def cpu(model: ArchModel, **options: Any) -> Iterator[CpuBackend]:
-    """A backend of a tiny model; by default two threads and int8 activations."""
-    gguf = GGUFFile(model.path)
-    settings = {"n_threads": 2, "n_pages": N_PAGES, "max_tokens": 128, **options}
-    backend = CpuBackend(gguf, build_model(gguf, model.n_ctx).graph, **settings)
-    try:
-        yield backend
-    finally:
-        backend.close()
-
-
-def pages(*ids: int) -> NDArray[np.int32]:
-    return np.array(ids, np.int32)
-
-
-def in_chunks(backend: CpuBackend, tokens: NDArray[np.int32], sizes: list[int], table: NDArray[np.int32]) -> Float32:
-    """Logits of every token, computed in steps of the given sizes, the last size repeated."""
-    logits: list[Float32] = []
-    start = 0
-    while start < len(tokens):
-        size = sizes[min(len(logits), len(sizes) - 1)]
-        part = tokens[start: start + size]
-        logits.append(backend.forward([StepSequence(part, start, table, len(part))]).copy())
-        start += len(part)
-    return np.concatenate(logits)
 
 
 @pytest.mark.parametrize("name", arch_names())
@@ -89,11 +56,11 @@ def test_bits_do_not_depend_on_other_sequences(name: str, arch_model: Load) -> N
     with cpu(model) as backend:
         alone_long = in_chunks(backend, long, [128], pages(0, 1, 2))
         alone_short = in_chunks(backend, short, [128], pages(3))
-        backend.forward([StepSequence(long[:70], 0, pages(10, 12, 11), 0)])
+        backend.forward([sequence(backend, long[:70], 0, pages(10, 12, 11), 0)])
         together = backend.forward([
-            StepSequence(long[70:71], 70, pages(10, 12, 11), 1),
-            StepSequence(short, 0, pages(20), len(short)),
-            StepSequence(long[:40], 0, pages(15, 14), 40)])
+            sequence(backend, long[70:71], 70, pages(10, 12, 11), 1),
+            sequence(backend, short, 0, pages(20), len(short)),
+            sequence(backend, long[:40], 0, pages(15, 14), 40)])
     assert np.array_equal(together[0], alone_long[70])
     assert np.array_equal(together[1: 1 + len(short)], alone_short)
     assert np.array_equal(together[1 + len(short):], alone_long[:40])
@@ -166,8 +133,8 @@ def test_only_the_last_rows_are_output(arch_model: Load) -> None:
     model = arch_model("llama")
     with cpu(model) as backend:
         whole = in_chunks(backend, model.tokens, [128], pages(0, 1, 2))
-        assert backend.forward([StepSequence(model.tokens[:50], 0, pages(4, 5), 0)]).shape == (0, backend.n_vocab)
-        some = backend.forward([StepSequence(model.tokens[50:], 50, pages(4, 5, 6), 3)])
+        assert backend.forward([sequence(backend, model.tokens[:50], 0, pages(4, 5), 0)]).shape == (0, backend.n_vocab)
+        some = backend.forward([sequence(backend, model.tokens[50:], 50, pages(4, 5, 6), 3)])
     assert np.array_equal(some, whole[-3:])
 
 
@@ -176,11 +143,11 @@ def test_greedy_continuation_is_llama_cpps(arch_model: Load) -> None:
     model = arch_model("llama")
     with cpu(model, compute="f32", cache_type_k="f32", cache_type_v="f32") as backend:
         table = pages(2, 1, 0)
-        logits = backend.forward([StepSequence(model.tokens[:24], 0, table, 1)])
+        logits = backend.forward([sequence(backend, model.tokens[:24], 0, table, 1)])
         for i, (expected, margin) in enumerate(zip(model.greedy, model.margins, strict=True)):
             token = int(logits[0].argmax())
             assert token == expected or margin < 1e-3
-            logits = backend.forward([StepSequence([int(expected)], 24 + i, table, 1)])
+            logits = backend.forward([sequence(backend, [int(expected)], 24 + i, table, 1)])
 
 
 def test_float16_cache_holds_whole_pages(arch_model: Load) -> None:
@@ -188,8 +155,8 @@ def test_float16_cache_holds_whole_pages(arch_model: Load) -> None:
     model = arch_model("llama")
     with cpu(model) as backend:
         whole = in_chunks(backend, model.tokens, [128], pages(0, 1, 2))
-        backend.forward([StepSequence(model.tokens[:2 * PAGE_TOKENS], 0, pages(9, 8, 7), 0)])
-        after = backend.forward([StepSequence(model.tokens[2 * PAGE_TOKENS:], 2 * PAGE_TOKENS, pages(9, 8, 7), 1)])
+        backend.forward([sequence(backend, model.tokens[:2 * PAGE_TOKENS], 0, pages(9, 8, 7), 0)])
+        after = backend.forward([sequence(backend, model.tokens[2 * PAGE_TOKENS:], 2 * PAGE_TOKENS, pages(9, 8, 7), 1)])
     assert np.array_equal(after[0], whole[-1])
 
 
@@ -199,7 +166,7 @@ def test_hidden_states_are_those_of_the_reference(name: str, arch_model: Load) -
     model = arch_model(name)
     reference = evaluate(build_model(GGUFFile(model.path), model.n_ctx).graph, model.tokens)
     with cpu(model, compute="f32", cache_type_k="f32", cache_type_v="f32") as backend:
-        hidden = backend.hidden([StepSequence(model.tokens, 0, pages(0, 1, 2), len(model.tokens))]).copy()
+        hidden = backend.hidden([sequence(backend, model.tokens, 0, pages(0, 1, 2), len(model.tokens))]).copy()
         logits = in_chunks(backend, model.tokens, [128], pages(0, 1, 2))
     assert np.abs(hidden - reference["hidden"]).max() <= model.tolerance
     assert np.abs(logits - model.logits).max() <= model.tolerance

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ggpy.backends.base import PAGE_TOKENS, StepSequence
+from ggpy.backends.base import PAGE_TOKENS, KVGroup, StepSequence
 from ggpy.engine.config import EngineConfig
 from ggpy.engine.core import EngineCore
 from ggpy.engine.request import Event, Request
@@ -30,7 +30,10 @@ class HashBackend:
     """
 
     def __init__(self, n_pages: int, max_tokens: int = 16, max_outputs: int = 4) -> None:
-        self.n_vocab, self.n_pages, self.max_tokens, self.max_outputs = N_VOCAB, n_pages, max_tokens, max_outputs
+        self.n_vocab, self.max_tokens, self.max_outputs = N_VOCAB, max_tokens, max_outputs
+        self.kv_groups: tuple[KVGroup, ...] = (KVGroup(None, (0,)),)
+        self.n_pages: tuple[int, ...] = (n_pages,)
+        self.table_pages = n_pages
         self.n_embd, self.team = 7, None
         self.pages = np.full((n_pages, PAGE_TOKENS), -1, np.int64)
         self.steps: list[list[StepSequence]] = []
@@ -42,13 +45,25 @@ class HashBackend:
         for s in sequences:
             for i, token in enumerate(s.tokens):
                 page, slot = divmod(s.first_position + i, PAGE_TOKENS)
-                self.pages[s.page_table[page], slot] = token
-        rows = [hashed_logits(self.pages[s.page_table].ravel()[: s.first_position + len(s.tokens) - i])
+                self.pages[s.page_table[0, page], slot] = token
+        rows = [hashed_logits(self.pages[s.page_table[0]].ravel()[: s.first_position + len(s.tokens) - i])
                 for s in sequences for i in reversed(range(s.n_outputs))]
         return np.array(rows, np.float32).reshape(-1, N_VOCAB)
 
     def hidden(self, sequences: Sequence[StepSequence]) -> NDArray[np.float32]:
         return self.forward(sequences)[:, : self.n_embd]
+
+    def copy_page(self, group: int, source: int, target: int) -> None:
+        self.pages[target] = self.pages[source]
+
+    def page_bytes(self, group: int) -> int:
+        return int(self.pages[0].nbytes)
+
+    def read_page(self, group: int, page: int) -> bytes:
+        return bytes(self.pages[page].tobytes())
+
+    def write_page(self, group: int, page: int, data: bytes) -> None:
+        self.pages[page] = np.frombuffer(data, np.int64)
 
     def close(self) -> None:
         pass

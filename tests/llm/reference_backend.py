@@ -8,19 +8,26 @@ from numpy.typing import NDArray
 
 from ggpy.backends.base import PAGE_TOKENS, StepSequence
 from ggpy.backends.reference import evaluate
-from ggpy.graph.ops import OutputKind
+from ggpy.graph.ops import Attention, OutputKind
+from ggpy.graph.plan import kv_groups
 from ggpy.models import Model
 
 
 class ReferenceBackend:
-    """Computes whole prefixes in NumPy; pages hold tokens instead of keys and values."""
+    """Computes whole prefixes in NumPy; pages hold tokens instead of keys and values.
+
+    Prefixes are read through group 0; what a group with a window would see must be the same there.
+    """
 
     opened: ClassVar[list["ReferenceBackend"]] = []
 
-    def __init__(self, gguf: Any, model: Model, *, n_pages: int, max_tokens: int, max_outputs: int, **_: Any) -> None:
+    def __init__(self, gguf: Any, model: Model, *, n_pages: int | Sequence[int], table_pages: int, max_tokens: int,
+                 max_outputs: int, **_: Any) -> None:
         self.graph, self.n_vocab, self.n_embd = model.graph, model.hparams.n_vocab, model.hparams.n_embd
-        self.n_pages, self.max_tokens, self.max_outputs = n_pages, max_tokens, max_outputs
-        self.pages = np.zeros((n_pages, PAGE_TOKENS), np.int64)
+        self.kv_groups = kv_groups(op for op in model.graph.nodes if isinstance(op, Attention))
+        self.n_pages = (n_pages,) * len(self.kv_groups) if isinstance(n_pages, int) else tuple(n_pages)
+        self.table_pages, self.max_tokens, self.max_outputs = table_pages, max_tokens, max_outputs
+        self.pools = [np.zeros((n, PAGE_TOKENS), np.int64) for n in self.n_pages]
         self.is_closed, self.team = False, None
         self.opened.append(self)
 
@@ -36,11 +43,33 @@ class ReferenceBackend:
         for s in sequences:
             end = s.first_position + len(s.tokens)
             positions = np.arange(s.first_position, end)
-            self.pages[s.page_table[positions // PAGE_TOKENS], positions % PAGE_TOKENS] = s.tokens
+            for pool, table in zip(self.pools, s.page_table, strict=True):
+                pool[table[positions // PAGE_TOKENS], positions % PAGE_TOKENS] = s.tokens
+            tokens = self._tokens(s, 0, end)
+            for group, members in enumerate(self.kv_groups):
+                first = 0 if members.window is None else max(0, s.first_position - members.window + 1)
+                assert np.array_equal(self._tokens(s, group, end)[first:], tokens[first:])
             if s.n_outputs:
-                tokens, outputs = self.pages[s.page_table].ravel()[:end], range(end - s.n_outputs, end)
-                rows.append(evaluate(self.graph, tokens, outputs=outputs)[kind])
+                rows.append(evaluate(self.graph, tokens, outputs=range(end - s.n_outputs, end))[kind])
         return np.concatenate(rows)
+
+    def _tokens(self, sequence: StepSequence, group: int, end: int) -> NDArray[np.int64]:
+        """The tokens at positions 0 .. end - 1, as the pages of a group have them."""
+        n = -(-end // PAGE_TOKENS)
+        tokens: NDArray[np.int64] = self.pools[group][sequence.page_table[group, :n]].ravel()[:end]
+        return tokens
+
+    def copy_page(self, group: int, source: int, target: int) -> None:
+        self.pools[group][target] = self.pools[group][source]
+
+    def page_bytes(self, group: int) -> int:
+        return int(self.pools[group][0].nbytes)
+
+    def read_page(self, group: int, page: int) -> bytes:
+        return bytes(self.pools[group][page].tobytes())
+
+    def write_page(self, group: int, page: int, data: bytes) -> None:
+        self.pools[group][page] = np.frombuffer(data, np.int64)
 
     def close(self) -> None:
         self.is_closed = True

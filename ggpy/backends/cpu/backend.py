@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ggpy.backends.base import PAGE_TOKENS, CacheTypes, Compute, KVType, Repack, StepSequence, kv_bytes
-from ggpy.backends.cpu.encode import Encoder, Entry, LayerPool
+from ggpy.backends.base import PAGE_TOKENS, Compute, KVType, Repack, StepSequence
+from ggpy.backends.cpu.encode import Encoder, Entry
+from ggpy.backends.cpu.kv_pools import KVPools
 from ggpy.backends.cpu.memory import Arena, aligned
 from ggpy.backends.cpu.step import RopeMemory, StepMemory
 from ggpy.backends.cpu.trace import StepTrace, Work, work_of
@@ -23,7 +24,6 @@ from ggpy.graph.plan import Plan
 from ggpy.kernels.cpu import library
 from ggpy.kernels.cpu.arguments import ROUTE_SCRATCH_BYTES, SUMS_BYTES
 from ggpy.kernels.cpu.attention_memory import attention_partials_bytes, attention_scratch_bytes
-from ggpy.kernels.cpu.kv_pages import QUANT_BLOCK
 from ggpy.kernels.cpu.packing import packing_of
 from ggpy.kernels.cpu.sample_candidates import COMMON as COMMON_SAMPLERS
 from ggpy.kernels.cpu.team import TAPE_WORDS, Team
@@ -38,27 +38,31 @@ MEMORY_SHARE = 0.9          # of the available memory that packed weights may ta
 class CpuBackend:
     """Computes steps of one model on the CPU.
 
-    `compute` "int8" multiplies quantised weights with int8 activations; "f32" turns every weight into float32 (the
-    truth path: slow, large, exact). `repack` "off" reads quantised weights where the file has them instead of packing
-    a copy, "auto" does so if the copy would not fit the available memory; the bits are the same. Keys are kept as
-    `cache_type_k`, values as `cache_type_v`; "q8_0" needs heads of whole blocks of 32. `progress` is told of each
-    kernel compiled. Raises ConfigError for values that cannot work and KernelError if a kernel cannot be compiled.
+    The pool of each KV group has `n_pages` pages, one number for all groups or one for each; a page table has
+    `table_pages` columns, by default as many as group 0 has pages. `compute` "int8" multiplies quantised weights with
+    int8 activations; "f32" turns every weight into float32 (the truth path: slow, large, exact). `repack` "off" reads
+    quantised weights where the file has them instead of packing a copy, "auto" does so if the copy would not fit the
+    available memory; the bits are the same. Keys are kept as `cache_type_k`, values as `cache_type_v`; "q8_0" needs
+    heads of whole blocks of 32. `progress` is told of each kernel compiled. Raises ConfigError for values that cannot
+    work and KernelError if a kernel cannot be compiled.
     """
 
-    def __init__(self, gguf: GGUFFile, graph: Graph, *, n_threads: int, n_pages: int, max_tokens: int = 512,
-                 max_outputs: int | None = None, compute: Compute = "int8",
+    def __init__(self, gguf: GGUFFile, graph: Graph, *, n_threads: int, n_pages: int | Sequence[int],
+                 table_pages: int | None = None, max_tokens: int = 512, max_outputs: int | None = None,
+                 compute: Compute = "int8",
                  cache_type_k: KVType = "f16", cache_type_v: KVType = "f16", repack: Repack = "auto",
                  progress: library.Progress | None = None) -> None:
-        if n_threads < 1 or n_pages < 1 or max_tokens < 1:
-            raise ConfigError(f"n_threads={n_threads}, n_pages={n_pages}, max_tokens={max_tokens}: each must be at "
-                              "least 1")
-        self.n_pages, self.max_tokens = n_pages, max_tokens
-        self._cache_types: CacheTypes = (cache_type_k, cache_type_v)
+        if n_threads < 1 or max_tokens < 1:
+            raise ConfigError(f"n_threads={n_threads}, max_tokens={max_tokens}: each must be at least 1")
+        self.max_tokens = max_tokens
         self.max_outputs = max_tokens if max_outputs is None else max_outputs
         float32 = compute == "f32"
         self.plan = lower(graph, wants_int8=lambda tensor: packing_of(tensor.type, float32=float32).int8,
                           max_tokens=max_tokens, max_outputs=self.max_outputs)
-        _check_cache_types(self.plan, self._cache_types)
+        self.kv_groups = self.plan.kv_groups
+        self.n_pages = _pages_of_groups(n_pages, len(self.kv_groups))
+        self.table_pages = self.n_pages[0] if table_pages is None else table_pages
+        self._kv = KVPools(self.plan.attentions, self.n_pages, self.table_pages, (cache_type_k, cache_type_v))
         self.n_vocab = self.plan.outputs["logits"].row_bytes // 4
         self.weights = WeightStore(gguf, _matrices(self.plan), float32=float32,
                                    mapped=_stays_mapped(repack, _matrices(self.plan), float32))
@@ -71,18 +75,19 @@ class CpuBackend:
                         for op, buffer in self.plan.embeds]
         self._rope = {table: RopeMemory(table, max_tokens) for table in self.plan.rope_tables}
         self._key_offsets = _key_offsets(self.plan, cache_type_k)
-        self._kv, pools = _kv_pools(self.plan, n_pages, self._cache_types, self._key_offsets)
         stride = self._scratch_stride()
         self._scratch = Arena(stride * n_threads, "work memory of the threads")
-        self._partials = Arena(max((attention_partials_bytes(op, n_threads, n_pages * PAGE_TOKENS)
+        self._partials = Arena(max((attention_partials_bytes(op, n_threads, self.table_pages * PAGE_TOKENS)
                                     for op in self.plan.attentions), default=0), "partial sums of attention")
         capacity: dict[RowKind, int] = {
             "tokens": max_tokens, "outputs": self.max_outputs, "slots": max_tokens * self.plan.n_used}
         self.entries = Encoder(
-            plan=self.plan, arena=self._arena.address, capacity=capacity, weights=self.weights, pools=pools,
-            rope=self._rope, cache_types=self._cache_types, partials=self._partials.address,
+            plan=self.plan, arena=self._arena.address, capacity=capacity, weights=self.weights, kv=self._kv,
+            key_offsets=self._key_offsets, rope=self._rope, partials=self._partials.address,
             n_threads=n_threads).encode()
-        self._step = StepMemory(max_tokens, self.max_outputs, self.plan.n_used, self._scratch.address, stride)
+        self._step = StepMemory(max_tokens, self.max_outputs, self.plan.n_used,
+                                table_shape=(len(self.kv_groups), self.table_pages),
+                                scratch_address=self._scratch.address, scratch_stride=stride)
         addresses = library.addresses(self.kernel_names(), progress)
         self.team = Team(n_threads, addresses)
         self.weights.load(self.team, addresses)
@@ -124,7 +129,7 @@ class CpuBackend:
 
     def work(self, sequences: Sequence[StepSequence]) -> list[Work]:
         """What each entry of the tape has to read and compute in a step of `sequences`."""
-        return work_of(self.entries, self.weights, sequences, n_used=self.plan.n_used, cache_types=self._cache_types)
+        return work_of(self.entries, self.weights, sequences, n_used=self.plan.n_used, cache_types=self._kv.types)
 
     def trace(self, sequences: Sequence[StepSequence]) -> StepTrace:
         """Runs a step as `forward` does and tells when each thread was at each entry of the tape."""
@@ -135,6 +140,22 @@ class CpuBackend:
         self.team.run(self._tape, self._step.address, cycles)
         end_s = time.perf_counter()
         return StepTrace(self.work(sequences), cycles, begin_s, tape_s, end_s)
+
+    def copy_page(self, group: int, source: int, target: int) -> None:
+        """See Backend.copy_page."""
+        self._kv.copy_page(group, source, target)
+
+    def page_bytes(self, group: int) -> int:
+        """See Backend.page_bytes."""
+        return self._kv.page_bytes(group)
+
+    def read_page(self, group: int, page: int) -> bytes:
+        """See Backend.read_page."""
+        return self._kv.read_page(group, page)
+
+    def write_page(self, group: int, page: int, data: bytes) -> None:
+        """See Backend.write_page."""
+        self._kv.write_page(group, page, data)
 
     def close(self) -> None:
         """Ends the threads; the backend is of no use afterwards."""
@@ -172,15 +193,6 @@ def _stays_mapped(repack: Repack, matrices: list[TensorInfo], float32: bool) -> 
     return True
 
 
-def _check_cache_types(plan: Plan, types: CacheTypes) -> None:
-    """Raises ConfigError if the model's heads cannot be kept so."""
-    for op in plan.attentions:
-        for letter, kind, dim in zip("kv", types, (op.head_dim_k, op.head_dim_v), strict=True):
-            if kind == "q8_0" and dim % QUANT_BLOCK:
-                raise ConfigError(f"cache_type_{letter}='q8_0': layer {op.layer} of this model has heads of {dim} "
-                                  f"dimensions, and q8_0 needs a multiple of {QUANT_BLOCK}; use 'f16'")
-
-
 def _key_offsets(plan: Plan, cache_type_k: KVType) -> dict[int, npt.NDArray[np.float32]]:
     """What is taken off the keys of each layer: those of q8_0, where they have a bias."""
     if cache_type_k != "q8_0":
@@ -189,21 +201,12 @@ def _key_offsets(plan: Plan, cache_type_k: KVType) -> dict[int, npt.NDArray[np.f
     return {layer: offset for layer, offset in offsets if offset is not None}
 
 
-def _kv_pools(plan: Plan, n_pages: int, types: CacheTypes,
-              key_offsets: dict[int, npt.NDArray[np.float32]]) -> tuple[Arena, dict[int, LayerPool]]:
-    """One arena with the pages of every layer: all K pages of a layer, then all its V pages."""
-    offsets: dict[int, tuple[int, int]] = {}
-    size = 0
-    for op in plan.attentions:
-        k_bytes, v_bytes = (aligned(n_pages * PAGE_TOKENS * kv_bytes(op.n_head_kv * dim, kind))
-                            for dim, kind in zip((op.head_dim_k, op.head_dim_v), types, strict=True))
-        offsets[op.layer] = (size, size + k_bytes)
-        size += k_bytes + v_bytes
-    arena = Arena(size, "keys and values")
-    return arena, {
-        layer: LayerPool(arena.address + k, arena.address + v,
-                         key_offsets[layer].ctypes.data if layer in key_offsets else 0)
-        for layer, (k, v) in offsets.items()}
+def _pages_of_groups(n_pages: int | Sequence[int], n_groups: int) -> tuple[int, ...]:
+    """Pages of each group's pool. Raises ConfigError unless there is a number of 1 or more for each."""
+    pages = (n_pages,) * n_groups if isinstance(n_pages, int) else tuple(n_pages)
+    if len(pages) != n_groups or min(pages) < 1:
+        raise ConfigError(f"n_pages={n_pages}: the model has {n_groups} KV groups; expected 1 or more pages for each")
+    return pages
 
 
 def _tape(entries: Sequence[Entry], addresses: dict[str, int]) -> npt.NDArray[np.int64]:

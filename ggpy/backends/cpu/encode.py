@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ggpy.backends.base import CacheTypes
+from ggpy.backends.cpu.kv_pools import KVPools
 from ggpy.backends.cpu.step import RopeMemory
 from ggpy.backends.cpu.weights import WeightStore
 from ggpy.graph.ops import (
@@ -56,15 +56,6 @@ class Entry:
     n_items: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class LayerPool:
-    """Addresses of one layer's KV pages, and of what is taken off its keys (0: nothing)."""
-
-    k: int
-    v: int
-    k_offset: int
-
-
 @dataclass(kw_only=True)
 class Encoder:
     """What the argument blocks point to: the arena, the weights, KV pools and work memory."""
@@ -73,9 +64,9 @@ class Encoder:
     arena: int
     capacity: Mapping[RowKind, int]
     weights: WeightStore
-    pools: Mapping[int, LayerPool]
+    kv: KVPools
+    key_offsets: Mapping[int, npt.NDArray[np.float32]]
     rope: Mapping[RopeTable, RopeMemory]
-    cache_types: CacheTypes
     partials: int
     n_threads: int
 
@@ -111,6 +102,10 @@ class Encoder:
         base, n_slots = self.address(buffer), self.capacity["slots"]
         chunks = base + n_slots * 8
         return {"experts": base, "slot_order": base + n_slots * 4, "chunks": chunks, "n_chunks": chunks + n_slots * 24}
+
+    def _key_offset(self, layer: int) -> int:
+        """Address of what is taken off a layer's keys; 0: nothing."""
+        return int(self.key_offsets[layer].ctypes.data) if layer in self.key_offsets else 0
 
     @singledispatchmethod
     def _task(self, op: Op, task: Task) -> Parts:
@@ -168,16 +163,15 @@ class Encoder:
     @_task.register
     def _attention(self, op: Attention, task: Task) -> Parts:
         q, k, v = (self.address(buffer) for buffer in task.inputs)
-        pool = self.pools[op.layer]
+        heads = {"n_head_kv": op.n_head_kv, "head_dim_k": op.head_dim_k, "head_dim_v": op.head_dim_v}
+        pages = self.kv.addresses(op.layer)
         store: dict[str, int | float] = {
-            "k": k, "v": v, "k_pool": pool.k, "v_pool": pool.v, "k_offset": pool.k_offset,
-            "n_head_kv": op.n_head_kv, "head_dim_k": op.head_dim_k, "head_dim_v": op.head_dim_v}
+            "k": k, "v": v, **pages, "k_offset": self._key_offset(op.layer), **heads}
         attend: dict[str, int | float] = {
-            "x": q, "k_pool": pool.k, "v_pool": pool.v, "n_head": op.n_head, "n_head_kv": op.n_head_kv,
-            "head_dim_k": op.head_dim_k, "head_dim_v": op.head_dim_v, "scale": float(op.scale),
-            "window": op.window or 0, "softcap": float(op.softcap or 0.0), "sinks": self.weights.vector(op.sinks),
-            "partials": self.partials, "out": self.address(task.out), **self.int8(task.int8_out)}
-        types = "_".join(self.cache_types)
+            "x": q, **pages, "n_head": op.n_head, **heads, "scale": float(op.scale), "window": op.window or 0,
+            "softcap": float(op.softcap or 0.0), "sinks": self.weights.vector(op.sinks), "partials": self.partials,
+            "out": self.address(task.out), **self.int8(task.int8_out)}
+        types = "_".join(self.kv.types)
         return [(f"kv_store.store_{types}", arguments.KV_STORE, store),
                 (f"attention.attend_{types}", arguments.ATTENTION, attend),
                 ("attention.combine", arguments.ATTENTION, attend)]

@@ -17,23 +17,20 @@ Int64 = npt.NDArray[np.int64]
 class StepMemory:
     """Row arrays of a step with room for `max_tokens` rows, and the int64 descriptor that points to them.
 
-    `n_used` is how many experts a token uses.
+    `n_used` is how many experts a token uses; page tables have `table_shape` (n_groups, table_pages).
     """
 
-    def __init__(self, max_tokens: int, max_outputs: int, n_used: int, scratch_address: int,
-                 scratch_stride: int) -> None:
-        self._n_used = n_used
+    def __init__(self, max_tokens: int, max_outputs: int, n_used: int, *, table_shape: tuple[int, int],
+                 scratch_address: int, scratch_stride: int) -> None:
+        self._n_used, self._table_shape = n_used, table_shape
         self.tokens: Int32 = np.zeros(max_tokens, np.int32)
         self.positions: Int32 = np.zeros(max_tokens, np.int32)
-        self.page_tables: Int64 = np.zeros(max_tokens, np.int64)
         self.output_rows: Int32 = np.zeros(max_outputs, np.int32)
         self.tiles: Int64 = np.zeros((max_tokens, 4), np.int64)
-        self._held: list[Int32] = []                # page tables that the descriptor points into
         self.descriptor = argument_block(
             STEP, n_tokens=0, n_outputs=0, n_slots=0, n_tiles=0, tokens=_address(self.tokens),
-            positions=_address(self.positions), page_tables=_address(self.page_tables),
-            output_rows=_address(self.output_rows), tiles=_address(self.tiles), scratch=scratch_address,
-            scratch_stride=scratch_stride)
+            positions=_address(self.positions), output_rows=_address(self.output_rows), tiles=_address(self.tiles),
+            scratch=scratch_address, scratch_stride=scratch_stride)
 
     @property
     def address(self) -> int:
@@ -42,15 +39,15 @@ class StepMemory:
     def fill(self, sequences: Sequence[StepSequence]) -> tuple[int, int]:
         """Lays out the rows of `sequences`, one sequence after the other; returns (n_tokens, n_outputs)."""
         n_tokens = n_outputs = n_tiles = 0
-        self._held = []
         for sequence in sequences:
             n = len(sequence.tokens)
             rows = slice(n_tokens, n_tokens + n)
-            table = np.ascontiguousarray(sequence.page_table, np.int32)
-            self._held.append(table)
+            table = sequence.page_table
+            assert table.shape == self._table_shape, f"a page table of {table.shape}, expected {self._table_shape}"
+            assert table.dtype == np.int32
+            assert table.flags.c_contiguous
             self.tokens[rows] = sequence.tokens
             self.positions[rows] = np.arange(sequence.first_position, sequence.first_position + n)
-            self.page_tables[rows] = _address(table)
             self.output_rows[n_outputs: n_outputs + sequence.n_outputs] = np.arange(
                 n_tokens + n - sequence.n_outputs, n_tokens + n)
             for start in range(0, n, TILE_ROWS):

@@ -98,7 +98,8 @@ def make_page_passes(keys, values):
     def piece(args, tile, head_kv, first_page, end_page, i):
         """Address of the i-th piece that a split reads: a head's K of each page, then its V, then K of what follows."""
         n_pages = end_page - first_page
-        n_head_kv, table = load_i64(args + ARGS.n_head_kv), load_i64(tile + TILE.page_table)
+        n_head_kv = load_i64(args + ARGS.n_head_kv)
+        table = load_i64(tile + TILE.page_table) + load_i64(args + ARGS.table_row)
         page, is_v = first_page + i, n_pages <= i < 2 * n_pages
         if is_v:
             page -= n_pages

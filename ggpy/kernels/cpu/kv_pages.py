@@ -1,7 +1,8 @@
 """How keys and values lie in the pages of the KV pool. Imports no Numba.
 
-A page holds PAGE_TOKENS = 32 tokens of all kv heads. The token at position p of a sequence stands in page
-page_table[p / 32] at slot p % 32. The part of one kv head starts at
+A page holds PAGE_TOKENS = 32 tokens of all kv heads. Layers that see the same positions are a group: they have the same
+pages, and a row of the sequence's page table. The token at position p stands in page page_table[group][p / 32] at slot
+p % 32. The part of one kv head starts at
 
     pool + (page * n_head_kv + head) * head_dim * DIM_BYTES[type]
 

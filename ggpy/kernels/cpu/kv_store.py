@@ -126,12 +126,13 @@ def make_store(keys, values):
         dim_k, dim_v = load_i64(args + ARGS.head_dim_k), load_i64(args + ARGS.head_dim_v)
         k_pool, v_pool = load_i64(args + ARGS.k_pool), load_i64(args + ARGS.v_pool)
         offsets, n_tiles = load_i64(args + ARGS.k_offset), load_i64(step + STEP.n_tiles)
+        table_row = load_i64(args + ARGS.table_row)
         n_units = n_head_kv * n_tiles
         for unit in range(n_units * ith // nth, n_units * (ith + 1) // nth):
             head = unit // n_tiles
             offset = offsets + head * dim_k * 4 if offsets != 0 else 0
             tile = load_i64(step + STEP.tiles) + (unit % n_tiles) * TILE_BYTES
-            first_row, table = load_i64(tile + TILE.first_row), load_i64(tile + TILE.page_table)
+            first_row, table = load_i64(tile + TILE.first_row), load_i64(tile + TILE.page_table) + table_row
             for i in range(load_i64(tile + TILE.n_rows)):
                 position = load_i64(tile + TILE.first_position) + i
                 slot = position % PAGE_TOKENS

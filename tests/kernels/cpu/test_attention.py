@@ -17,6 +17,7 @@ from tests.kernels.cpu.kv_pools import k_pool, put_k, put_v, rounded, v_pool
 Float32 = npt.NDArray[np.float32]
 RunKernel = Callable[..., None]
 TOLERANCE = 2e-6        # of the largest value
+NO_PAGE = -(1 << 30)    # reading such a page is a crash
 NO_INT8 = {"q": 0, "da": 0, "ys": 0, "n16": 0, "n_blocks": 0}
 
 
@@ -48,7 +49,11 @@ class OneSequence:
             (shape.n_head, shape.head_dim_k), (shape.n_head_kv, shape.head_dim_k), (shape.n_head_kv, shape.head_dim_v)))
         self.k, self.v = rounded(k, self.k_type), rounded(v, self.v_type)
         n_pages = -(-n // PAGE_TOKENS)
-        self.table = (rng.permutation(n_pages + 3)[:n_pages] if shuffled else np.arange(n_pages)).astype(np.int32)
+        # the second row is this layer's group; what stands before the first page that is seen, or after the last, is
+        # no page at all
+        self.tables = np.full((2, n_pages + 2), NO_PAGE, np.int32)
+        self.table = self.tables[1]
+        self.table[:n_pages] = rng.permutation(n_pages + 3)[:n_pages] if shuffled else np.arange(n_pages)
         # slots that no token fills hold what an earlier sequence left there
         self.k_pool = k_pool(self.k_type, n_pages + 3, shape.n_head_kv, shape.head_dim_k, filler=1e4)
         self.v_pool = v_pool(self.v_type, n_pages + 3, shape.n_head_kv, shape.head_dim_v, filler=np.nan)
@@ -113,7 +118,7 @@ def attend(run_kernel: RunKernel, seq: OneSequence, rows: Sequence[range], n_thr
     for run in rows:
         for start in range(run.start, run.stop, TILE_ROWS):
             n = min(TILE_ROWS, run.stop - start)
-            tiles.append((first_row, n, start, seq.table.ctypes.data))
+            tiles.append((first_row, n, start, seq.tables.ctypes.data))
             first_row += n
     tile_array = np.array(tiles, np.int64)
     x = np.concatenate([seq.x[run.start: run.stop] for run in rows])
@@ -124,10 +129,11 @@ def attend(run_kernel: RunKernel, seq: OneSequence, rows: Sequence[range], n_thr
     sinks = np.array(shape.sinks, np.float32)
     int8_fields = {**int8.fields, "n_blocks": int8.n_blocks} if int8 else NO_INT8
     block = argument_block(
-        ATTENTION, x=x.ctypes.data, k_pool=seq.k_pool.ctypes.data, v_pool=seq.v_pool.ctypes.data, n_head=shape.n_head,
-        n_head_kv=shape.n_head_kv, head_dim_k=shape.head_dim_k, head_dim_v=shape.head_dim_v, scale=shape.scale,
-        window=shape.window, softcap=shape.softcap, sinks=sinks.ctypes.data if shape.sinks else 0,
-        partials=partials.ctypes.data, out=out.ctypes.data, **int8_fields)
+        ATTENTION, x=x.ctypes.data, k_pool=seq.k_pool.ctypes.data, v_pool=seq.v_pool.ctypes.data,
+        table_row=seq.tables[0].nbytes, n_head=shape.n_head, n_head_kv=shape.n_head_kv, head_dim_k=shape.head_dim_k,
+        head_dim_v=shape.head_dim_v, scale=shape.scale, window=shape.window, softcap=shape.softcap,
+        sinks=sinks.ctypes.data if shape.sinks else 0, partials=partials.ctypes.data, out=out.ctypes.data,
+        **int8_fields)
     for kernel in (f"attention.attend_{seq.k_type}_{seq.v_type}", "attention.combine"):
         run_kernel(kernel, block, n_threads, attention_items(n_threads), n_tokens=first_row, n_tiles=len(tiles),
                    tiles=tile_array.ctypes.data, scratch=scratch.ctypes.data, scratch_stride=stride)
@@ -270,6 +276,18 @@ def test_bits_do_not_depend_on_page_numbers(run_kernel: RunKernel, kind: KVType)
     straight, shuffled = (OneSequence(shape, 400, kind, shuffled=shuffled) for shuffled in (False, True))
     assert np.array_equal(straight.k, shuffled.k)
     assert np.array_equal(attend(run_kernel, straight, whole(400)), attend(run_kernel, shuffled, whole(400)))
+
+
+@pytest.mark.parametrize("kind", ["f16", "q8_0"])
+@pytest.mark.parametrize("n_threads", [1, 3])
+@pytest.mark.parametrize("first", [380, 600, 693])
+def test_pages_before_the_window_are_never_touched(run_kernel: RunKernel, first: int, n_threads: int,
+                                                   kind: KVType) -> None:
+    """Rows give the same bits when the pages wholly before the window of the first of them are gone."""
+    seq = OneSequence(Shape(4, 2, window=70), 700, kind)
+    before = attend(run_kernel, seq, [range(first, 700)], n_threads)
+    seq.table[: (first - 69) // PAGE_TOKENS] = NO_PAGE
+    assert np.array_equal(attend(run_kernel, seq, [range(first, 700)], n_threads), before)
 
 
 @pytest.mark.parametrize("shape", [Shape(2, 1), Shape(4, 2, 24, 24), Shape(8, 2, 64, 64), Shape(4, 4, 80, 80)])

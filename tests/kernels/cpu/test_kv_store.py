@@ -15,8 +15,8 @@ RunKernel = Callable[..., None]
 UNTOUCHED = 7
 
 
-def tiles_of(first_position: int, n_rows: int, table: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
-    return np.array([(i, min(TILE_ROWS, n_rows - i), first_position + i, table.ctypes.data)
+def tiles_of(first_position: int, n_rows: int, tables: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+    return np.array([(i, min(TILE_ROWS, n_rows - i), first_position + i, tables.ctypes.data)
                      for i in range(0, n_rows, TILE_ROWS)], np.int64)
 
 
@@ -26,12 +26,12 @@ def stored(run_kernel: RunKernel, k_type: KVType, v_type: KVType, k: npt.NDArray
     """The pools after storing k, v (n_rows, n_head_kv, dim)."""
     n_rows, n_head_kv, dim_k = k.shape
     keys, values = pools(k_type, v_type, max(table) + 1, n_head_kv, dim_k, v.shape[2])
-    pages = np.array(table, np.int32)
-    tiles = tiles_of(first_position, n_rows, pages)
+    tables = np.array([[-1] * len(table), table], np.int32)     # the second row is this layer's group
+    tiles = tiles_of(first_position, n_rows, tables)
     run_kernel(f"kv_store.store_{k_type}_{v_type}", argument_block(
         KV_STORE, k=k.ctypes.data, v=v.ctypes.data, k_pool=keys.ctypes.data, v_pool=values.ctypes.data,
-        k_offset=0 if k_offset is None else k_offset.ctypes.data, n_head_kv=n_head_kv, head_dim_k=dim_k,
-        head_dim_v=v.shape[2]),
+        table_row=tables[0].nbytes, k_offset=0 if k_offset is None else k_offset.ctypes.data, n_head_kv=n_head_kv,
+        head_dim_k=dim_k, head_dim_v=v.shape[2]),
         n_threads, n_tokens=n_rows, n_tiles=len(tiles), tiles=tiles.ctypes.data)
     return keys, values
 
