@@ -1,0 +1,49 @@
+"""Pages of a pool are handed out in runs and never twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from ggpy.engine.pages import PagePool, pages_for
+
+
+@pytest.mark.parametrize(("n_tokens", "n_pages"), [(0, 0), (1, 1), (32, 1), (33, 2)])
+def test_tokens_fill_pages_of_32(n_tokens: int, n_pages: int) -> None:
+    """A page that is begun counts."""
+    assert pages_for(n_tokens) == n_pages
+
+
+def test_pages_follow_the_ones_a_sequence_has() -> None:
+    """Attention reads adjacent pages faster."""
+    pool = PagePool(200)
+    first = pool.allocate(3)
+    other = pool.allocate(1)
+    assert pool.allocate(2, after=first[-1]) == [first[-1] + 1, first[-1] + 2]
+    assert pool.allocate(1, after=other[-1]) == [other[-1] + 1]
+    assert pool.n_free == 193
+
+
+def test_only_as_many_adjacent_pages_as_are_free() -> None:
+    """What does not fit behind page 1 goes elsewhere, in one run."""
+    pool = PagePool(8)
+    assert pool.allocate(8) == [*range(8)]
+    pool.free([2, 5, 6])
+    assert pool.allocate(3, after=1) == [2, 5, 6]
+
+
+def test_scattered_pages_are_given_when_there_are_no_others() -> None:
+    """Every free page can be had."""
+    pool = PagePool(8)
+    pool.allocate(8)
+    pool.free([1, 3, 6])
+    assert sorted(pool.allocate(3)) == [1, 3, 6]
+    assert pool.n_free == 0
+
+
+def test_misuse_is_noticed() -> None:
+    """Neither can more be taken than there is, nor a page be freed twice."""
+    pool = PagePool(2)
+    with pytest.raises(AssertionError, match="3 pages are wanted but 2 are free"):
+        pool.allocate(3)
+    with pytest.raises(AssertionError, match="page 0 is free already"):
+        pool.free([0])
