@@ -1,0 +1,47 @@
+"""What may guess tokens, and how many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Literal, get_args
+
+from ggpy.errors import ConfigError, shown
+
+ProposerName = Literal["ngram", "past", "draft"]
+DEFAULT_PROPOSERS: tuple[ProposerName, ...] = ("ngram", "past")
+
+LIMITS: dict[str, tuple[int, int]] = {      # lowest and highest value
+    "n_max": (1, 256), "n_min": (0, 256), "ngram_min": (1, 64), "ngram_max": (1, 64), "past_tokens": (0, 2**24),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculationConfig:
+    """How tokens are guessed. Raises ConfigError if a value is out of range or of the wrong type.
+
+    `n_max` is a limit: how many tokens are guessed follows from how many turn out right and what their rows cost.
+    """
+
+    proposers: tuple[ProposerName, ...] = DEFAULT_PROPOSERS     # none: nothing is guessed
+    n_max: int = 15                 # tokens guessed at once; with the row before them they fill a chunk of the kernels
+    n_min: int = 0                  # fewer than these are not worth a try
+    p_min: float = 0.0              # guessing stops before a token that its proposer finds less probable
+    ngram_min: int = 2              # tokens that must have occurred before for what followed them to be proposed
+    ngram_max: int = 16             # longer agreement makes no difference
+    past_tokens: int = 2**16        # tokens of past answers that are kept
+
+    def __post_init__(self) -> None:
+        names = get_args(ProposerName)
+        if not isinstance(self.proposers, tuple) or not set(self.proposers) <= set(names):
+            raise ConfigError(f"proposers={shown(self.proposers)}: expected a tuple of some of {', '.join(names)}")
+        for name, (low, high) in LIMITS.items():
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or not low <= int(value) <= high:
+                raise ConfigError(f"{name}={shown(value)}: expected a whole number from {low} to {high}")
+        if not isinstance(self.p_min, Real) or not 0 <= self.p_min <= 1:        # nan too
+            raise ConfigError(f"p_min={shown(self.p_min)}: expected a probability, 0 to 1")
+        for least, most in (("n_min", "n_max"), ("ngram_min", "ngram_max")):
+            if getattr(self, least) > getattr(self, most):
+                raise ConfigError(f"{least}={getattr(self, least)}: expected at most {most}, "
+                                  f"which is {getattr(self, most)}")

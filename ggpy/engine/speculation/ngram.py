@@ -1,0 +1,53 @@
+"""Prompt lookup: what followed the last tokens when they occurred before in the same request."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from ggpy.engine.request import Request
+from ggpy.engine.speculation.ngram_index import NgramIndex, common_suffix
+from ggpy.engine.speculation.proposer import NOTHING, Proposal
+
+MOST_MATCHES = 32       # places that are looked at, the latest ones
+
+
+class PromptLookup:
+    """Proposes what stands behind the longest match of the last tokens, the latest one of equally long ones.
+
+    Good where answers repeat their prompts, as edits of code, summaries and quotations do. The idea is Saxena's,
+    "Prompt Lookup Decoding" (2023).
+    """
+
+    def __init__(self, n_vocab: int, ngram_min: int, ngram_max: int) -> None:
+        self._n_vocab, self._least, self._most = n_vocab, ngram_min, ngram_max
+        self._indexes: dict[int, NgramIndex] = {}       # by request
+
+    def propose(self, request: Request, n_max: int) -> Proposal:
+        """See Proposer. A match that reaches into the end of the tokens goes on periodically."""
+        index = self._indexes.get(request.id)
+        if index is None:
+            index = self._indexes[request.id] = NgramIndex(request.tokens, self._least, self._n_vocab)
+        index.update()
+        tokens = request.tokens
+        n = len(tokens)
+        best, longest = -1, 0
+        for end in islice(index.own_matches(), MOST_MATCHES):
+            length = common_suffix(tokens, end + 1, tokens, n, self._most)
+            if length > longest:
+                best, longest = end, length
+                if length == self._most:
+                    break
+        if best < 0 or n_max < 1:
+            return NOTHING
+        period = n - 1 - best
+        proposed = tuple(tokens[best + 1 + i % period] for i in range(n_max))
+        return Proposal(proposed, (1.0,) * n_max, ngram_kind(longest))
+
+    def finished(self, request: Request) -> None:
+        """Forget it."""
+        self._indexes.pop(request.id, None)
+
+
+def ngram_kind(n_matching: int) -> str:
+    """The kind of a proposal behind so many tokens that agree: powers of two, since longer matches mislead less."""
+    return f"ngram {1 << (n_matching.bit_length() - 1)}"

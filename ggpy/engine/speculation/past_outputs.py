@@ -1,0 +1,114 @@
+"""What followed the last tokens in answers that the engine gave before."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import islice
+
+from ggpy.engine.request import Request
+from ggpy.engine.speculation.ngram_index import NgramIndex, common_suffix
+from ggpy.engine.speculation.proposer import NOTHING, Proposal
+
+NGRAM = 3               # tokens that must agree
+MOST_MATCHES = 32       # occurrences that are counted, the latest ones
+LONGEST = 64            # longer agreement makes no difference
+MIN_CONFIDENCE = 0.1    # of the whole guess; less probable tokens are not proposed
+
+
+class PastOutputs:
+    """Proposes the most frequent continuation of the longest match in past outputs, and how frequent it was.
+
+    The idea, for agents that write nearly the same again and again, is that of suffix decoding (Oliaro et al.,
+    "SuffixDecoding: Extreme Speculative Decoding for Emerging AI Applications", 2024, section 4). There a suffix tree
+    holds the frequencies; here they are counted among the occurrences that an index of n-grams finds, which takes a
+    tenth of the memory and lets outputs be forgotten.
+
+    At most `max_tokens` tokens are kept; beyond them, the half of the outputs that was used longest ago goes.
+    """
+
+    def __init__(self, n_vocab: int, max_tokens: int, p_min: float = 0.0) -> None:
+        self._n_vocab, self._max_tokens = n_vocab, max_tokens
+        self._p_min = p_min
+        self._clock = 0                         # counts uses
+        self._fill([])
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens that are kept, with the one that parts outputs behind each."""
+        return len(self._index.tokens)
+
+    def propose(self, request: Request, n_max: int) -> Proposal:
+        """See Proposer."""
+        tokens, context = self._index.tokens, request.tokens
+        ends: list[int] = []
+        longest = 0
+        for end in islice(self._index.matches(context), MOST_MATCHES):
+            length = common_suffix(tokens, end + 1, context, len(context), min(longest + 1, LONGEST))
+            if length > longest:
+                length = common_suffix(tokens, end + 1, context, len(context), LONGEST)
+                longest, ends = length, []
+            if length == longest:
+                ends.append(end)
+        if not ends:
+            return NOTHING
+        proposed, confidences = self._vote(ends, n_max)
+        if proposed:
+            self._clock += 1
+            self._used[bisect_right(self._starts, ends[0]) - 1] = self._clock
+        return Proposal(tuple(proposed), tuple(confidences), f"past {min(16, 1 << (longest.bit_length() - 1))}")
+
+    def _vote(self, ends: list[int], n_max: int) -> tuple[list[int], list[float]]:
+        """The continuation that most of the occurrences have, token by token, and the part of them that agrees."""
+        tokens = self._index.tokens
+        proposed: list[int] = []
+        confidences: list[float] = []
+        certainty = 1.0
+        for _ in range(n_max):
+            ends = [end + 1 for end in ends]
+            following = [tokens[end] for end in ends]
+            token = max(following, key=following.count) if len(ends) > 1 else following[0]
+            share = following.count(token) / len(ends)
+            certainty *= share
+            if token == self._n_vocab or share < self._p_min or certainty < MIN_CONFIDENCE:
+                break
+            proposed.append(token)
+            confidences.append(share)
+            if len(ends) > 1:
+                ends = [end for end, other in zip(ends, following, strict=True) if other == token]
+        return proposed, confidences
+
+    def finished(self, request: Request) -> None:
+        """Keep its output."""
+        output = request.output_tokens[: max(0, self._max_tokens // 2 - 1)]
+        if len(output) <= NGRAM:
+            return
+        if self.n_tokens + len(output) + 1 > self._max_tokens:
+            self._forget()
+        self._clock += 1
+        self._add(output, self._clock)
+
+    def _add(self, output: list[int], used: int) -> None:
+        self._starts.append(len(self._index.tokens))
+        self._used.append(used)
+        self._index.tokens += [*output, self._n_vocab]      # a token that no text has parts them
+        self._index.update()
+
+    def _forget(self) -> None:
+        """Keep the outputs used last, at most half of the tokens, in their order."""
+        stops = [*self._starts[1:], self.n_tokens]
+        outputs = sorted(zip(self._used, self._starts, stops, strict=True), reverse=True)
+        kept: list[tuple[int, list[int]]] = []
+        n_left = self._max_tokens // 2
+        for used, start, stop in outputs:
+            n_left -= stop - start
+            if n_left < 0:
+                break
+            kept.append((used, self._index.tokens[start : stop - 1]))
+        self._fill(kept[::-1])
+
+    def _fill(self, outputs: list[tuple[int, list[int]]]) -> None:
+        self._index = NgramIndex([], NGRAM, self._n_vocab)
+        self._starts: list[int] = []            # of each output in the index
+        self._used: list[int] = []              # when it was used last
+        for used, output in outputs:
+            self._add(output, used)

@@ -1,0 +1,177 @@
+"""How many tokens are guessed for which request, and by whom."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from ggpy.engine.request import Request
+from ggpy.engine.speculation.config import SpeculationConfig
+from ggpy.engine.speculation.ngram import PromptLookup
+from ggpy.engine.speculation.past_outputs import PastOutputs
+from ggpy.engine.speculation.proposer import NOTHING, Proposal, Proposer
+from ggpy.engine.speculation.step_times import StepTimes
+from ggpy.engine.speculation.track import INCOME, Rate, Track
+
+TRY_LENGTH = 2          # tokens of a draft that is made to learn
+PLAIN_EVERY = 64        # steps without drafts are due so often, for they show what the others cost
+
+
+class Speculator:
+    """Guesses tokens for requests as far as that pays.
+
+    A draft is worth its row where the chance that it and all before it are right outweighs what the row adds to the
+    step's time. Both are learnt: the chance by kind of proposal, the time by number of rows. With more requests, rows
+    cost each of them more, so drafts become shorter by themselves. Whatever is learnt may be wrong for a while, so a
+    request may lose no more than it has (see Track): a hundredth of its time, and what drafts have saved.
+
+    `max_rows` is how many rows with an output a step may have, `n_ctx` how many tokens a request may. One thread calls
+    the methods, in the order of a step: `draft`, then `saw` for each request that got tokens, then `finished`.
+    """
+
+    def __init__(self, config: SpeculationConfig, *, n_vocab: int, n_ctx: int, max_rows: int) -> None:
+        self.config = config
+        self._n_ctx, self._max_rows = n_ctx, max_rows
+        self._proposers: list[Proposer] = []
+        if "ngram" in config.proposers:
+            self._proposers.append(PromptLookup(n_vocab, config.ngram_min, config.ngram_max))
+        if "past" in config.proposers and config.past_tokens:
+            self._proposers.append(PastOutputs(n_vocab, config.past_tokens, config.p_min))
+        self._times = StepTimes()
+        self._rates: dict[str, Rate] = {}           # of all requests, by kind
+        self._tracks: dict[int, Track] = {}         # by request
+        self._results: list[tuple[Track, int, int]] = []        # of the step: track, drafted, accepted
+        self._step_s: float | None = None
+        self._proposing_s = 0.0                     # a request and a step, lately
+        self._most_rows = 1                         # of a step so far
+        self._n_since_plain = PLAIN_EVERY           # steps; the first one is plain
+
+    def draft(self, requests: Sequence[Request]) -> None:
+        """Set `draft_tokens` of `requests`, those that generate, for the next step."""
+        self._learn()
+        for request in requests:
+            request.draft_tokens = ()
+        self._n_since_plain += 1
+        if self._n_since_plain > PLAIN_EVERY or not requests:
+            return
+        start = time.perf_counter()
+        tracks = [self._tracks.setdefault(request.id, Track()) for request in requests]
+        n_asked = 0
+        for request, track in zip(requests, tracks, strict=True):
+            track.proposal, track.is_try = NOTHING, False
+            if track.balance > 0:
+                n_asked += 1
+                track.proposal = self._best_proposal(request, track, self._limit(request, len(requests)))
+        if n_asked:
+            self._charge_proposing(tracks, (time.perf_counter() - start) / n_asked)
+        for request, track, length in zip(requests, tracks, self._lengths(tracks), strict=True):
+            request.draft_tokens = track.proposal.tokens[:length]
+
+    def saw(self, request: Request, n_drafted: int, n_accepted: int, step_s: float | None) -> None:
+        """Learn that `n_drafted` tokens of `request` were checked and `n_accepted` of them were right.
+
+        To be called for requests without drafts too. `step_s` is the time of the whole step, sampling included, the
+        same in each call; None if the step also read prompts, and so cannot be compared with others.
+        """
+        self._results.append((self._tracks.setdefault(request.id, Track()), n_drafted, n_accepted))
+        self._step_s = step_s
+
+    def finished(self, request: Request) -> None:
+        """`request` gets no more tokens, whatever the reason."""
+        self._tracks.pop(request.id, None)
+        for proposer in self._proposers:
+            proposer.finished(request)
+
+    def _limit(self, request: Request, n_requests: int) -> int:
+        """Drafts that a request may have: each step adds one token more than it has drafts."""
+        limit = min(self.config.n_max, self._n_ctx - len(request.tokens) - 1, self._max_rows // n_requests - 1)
+        if request.params.max_tokens is not None:
+            limit = min(limit, request.params.max_tokens - request.num_generated - 1)
+        return max(0, limit)
+
+    def _best_proposal(self, request: Request, track: Track, limit: int) -> Proposal:
+        """The one that most tokens are expected of."""
+        best, most = NOTHING, 0.0
+        for proposer in self._proposers if limit else ():
+            proposal = proposer.propose(request, limit)
+            expected = sum(track.probabilities(proposal, self._rates))
+            if expected > most:
+                best, most = proposal, expected
+        return best
+
+    def _lengths(self, tracks: Sequence[Track]) -> list[int]:
+        """How many tokens of its proposal each request drafts.
+
+        Rows go to the likeliest drafts of all requests, as many as make the tokens expected per second most.
+        """
+        n_requests = len(tracks)
+        chances = sorted(((p, i) for i, track in enumerate(tracks) if track.proposal.tokens
+                          for p in track.probabilities(track.proposal, self._rates)), reverse=True)
+        n_best, expected = 0, float(n_requests)
+        best = expected / self._times.seconds(n_requests)
+        for n, (chance, _) in enumerate(chances[: self._room(n_requests)], 1):
+            expected += chance
+            speed = expected / self._times.seconds(n_requests + n)
+            if speed > best:
+                n_best, best = n, speed
+        lengths = [0] * n_requests
+        for _, i in chances[:n_best]:
+            lengths[i] += 1
+        self._add_try(tracks, lengths)
+        return self._affordable(tracks, lengths)
+
+    def _room(self, n_requests: int) -> int:
+        """Rows that a step has for drafts: at most twice as many rows in all as any step had before."""
+        return max(0, min(self._max_rows, 2 * max(n_requests, self._most_rows)) - n_requests)
+
+    def _add_try(self, tracks: Sequence[Track], lengths: list[int]) -> None:
+        """Let one request whose drafts do not seem to pay have a short one now and then, to learn."""
+        room = self._room(len(tracks)) - sum(lengths)
+        for i, track in enumerate(tracks):
+            proposal = track.proposal
+            if not lengths[i] and proposal.tokens and room > 0 and track.may_try(proposal.kind):
+                lengths[i], track.is_try = min(TRY_LENGTH, room, len(proposal.tokens)), True
+                return
+
+    def _affordable(self, tracks: Sequence[Track], lengths: list[int]) -> list[int]:
+        """`lengths`, cut to what each request has to lose."""
+        cost = self._row_cost(len(tracks), sum(lengths))
+        for i, track in enumerate(tracks):
+            if lengths[i] * cost > max(0.0, track.balance):
+                lengths[i] = max(0, int(track.balance / cost))
+            if lengths[i] < self.config.n_min:
+                lengths[i] = 0
+        return lengths
+
+    def _row_cost(self, n_requests: int, n_drafts: int) -> float:
+        """What each of `n_drafts` rows beside those of `n_requests` costs, in the unit of Track."""
+        plain_s = self._times.seconds(n_requests)
+        extra_s = max(0.0, self._times.seconds(n_requests + n_drafts) - plain_s)
+        return n_requests * extra_s / plain_s / n_drafts if n_drafts else 0.0
+
+    def _charge_proposing(self, tracks: Sequence[Track], seconds: float) -> None:
+        """Let requests pay for being asked; `seconds` is of each."""
+        known = self._proposing_s
+        self._proposing_s = 0.9 * known + 0.1 * min(seconds, 2 * known) if known else seconds
+        if self._times.is_known:
+            cost = min(self._proposing_s, seconds) * len(tracks) / self._times.seconds(len(tracks))
+            for track in tracks:
+                if track.balance > 0:
+                    track.balance -= cost
+
+    def _learn(self) -> None:
+        """Take in what the last step brought."""
+        results, self._results = self._results, []
+        if not results:
+            return
+        n_drafts = sum(n_drafted for _, n_drafted, _ in results)
+        self._most_rows = max(self._most_rows, len(results) + n_drafts)
+        if self._step_s is not None:
+            self._times.saw(len(results) + n_drafts, self._step_s)
+        if n_drafts == 0:
+            self._n_since_plain = 0
+        cost = self._row_cost(len(results), n_drafts)
+        for track, n_drafted, n_accepted in results:
+            track.earn(INCOME + n_accepted - n_drafted * cost)
+            if n_drafted:
+                track.learn(n_drafted, n_accepted, self._rates)

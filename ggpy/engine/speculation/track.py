@@ -1,0 +1,99 @@
+"""What a request's drafts have brought and cost so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ggpy.engine.speculation.proposer import NOTHING, Proposal
+
+INCOME = 0.01           # of a request's time that it may lose by drafts
+FIRST_BALANCE = 0.5     # steps that it may lose before it has earned them
+MOST_BALANCE = 4.0      # steps that it may lose of what good drafts have saved
+MOST_REST = 256         # proposals of a kind that are passed over between tries that fail
+MEMORY = 0.98           # a result counts so much less with each that follows
+WEIGHT = 4.0            # how many tokens' results it takes to outweigh what is known of other requests
+FIRST_RATES = {"ngram 1": 0.2, "ngram 2": 0.35, "ngram 4": 0.6, "ngram 8": 0.8, "ngram 16": 0.9, "draft": 0.7}
+USUAL_RATE = 0.8        # of other kinds
+
+
+@dataclass(slots=True)
+class Rate:
+    """How often drafts of one kind turn out right, as a multiple of their confidence."""
+
+    n_expected: float = 0.0         # sum of the confidences of the drafts that were checked
+    n_accepted: float = 0.0
+
+    def saw(self, n_expected: float, n_accepted: int) -> None:
+        """Learn from drafts that were checked: the accepted ones and the first that was not."""
+        self.n_expected = MEMORY * self.n_expected + n_expected
+        self.n_accepted = MEMORY * self.n_accepted + n_accepted
+
+    def value(self, prior: float) -> float:
+        """The rate, near `prior` as long as little is known."""
+        return (self.n_accepted + WEIGHT * prior) / (self.n_expected + WEIGHT)
+
+
+@dataclass(slots=True)
+class Rest:
+    """Of a kind of proposals that does not pay: how many are passed over until it is tried again."""
+
+    n_left: int = 0
+    n_next: int = 2
+
+    def double(self) -> None:
+        self.n_left, self.n_next = self.n_next, min(MOST_REST, 2 * self.n_next)
+
+
+@dataclass(slots=True)
+class Track:
+    """One request's account.
+
+    The unit is the time that it takes to give the request one token without drafts. A request can only lose what it
+    has: a small part of its own time, and what drafts have saved.
+    """
+
+    balance: float = FIRST_BALANCE
+    rates: dict[str, Rate] = field(default_factory=dict)        # by kind
+    rests: dict[str, Rest] = field(default_factory=dict)        # by kind
+    proposal: Proposal = NOTHING        # of this step
+    is_try: bool = False                # made to learn, against what is known
+
+    def earn(self, amount: float) -> None:
+        self.balance = min(MOST_BALANCE, self.balance + amount)
+
+    def may_try(self, kind: str) -> bool:
+        """Whether a proposal of a kind that does not seem to pay is used all the same, which is ever less often."""
+        rest = self.rests.setdefault(kind, Rest())
+        if rest.n_left > 0:
+            rest.n_left -= 1
+            return False
+        return True
+
+    def learn(self, n_drafted: int, n_accepted: int, rates: dict[str, Rate]) -> None:
+        """Take in how the first `n_drafted` tokens of the proposal did; `rates` are those of all requests."""
+        proposal = self.proposal
+        n_expected = sum(proposal.confidences[: min(n_drafted, n_accepted + 1)])
+        for each in (self.rates, rates):
+            each.setdefault(proposal.kind, Rate()).saw(n_expected, n_accepted)
+        if n_accepted:
+            self.rests.pop(proposal.kind, None)
+        elif self.is_try:
+            self.rests.setdefault(proposal.kind, Rest()).double()
+
+    def probabilities(self, proposal: Proposal, rates: dict[str, Rate]) -> list[float]:
+        """For each token of `proposal`, how likely it and all before it are right."""
+        kind = proposal.kind
+        rate = first_rate(kind)
+        for known in (rates.get(kind), self.rates.get(kind)):
+            if known is not None:
+                rate = known.value(rate)
+        result, running = [], 1.0
+        for confidence in proposal.confidences:
+            running *= min(0.99, rate * confidence)
+            result.append(running)
+        return result
+
+
+def first_rate(kind: str) -> float:
+    """What is expected of a kind before anything is known."""
+    return FIRST_RATES.get(kind, USUAL_RATE)
