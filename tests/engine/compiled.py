@@ -14,25 +14,26 @@ from ggpy.kernels.cpu.sample_candidates import CANDIDATES, ROW
 from tests.engine.sampler_meaning import Candidates
 
 Float32 = NDArray[np.float32]
+Mask = NDArray[np.int32]
 SELECTORS = ("draw", "mirostat_learn", "adaptive", "adaptive_learn")
 
 _memory = SamplingMemory()
 
 
-def sample(sampler: Sampler, logits: Float32, tokens: Sequence[int] = ()) -> int:
+def sample(sampler: Sampler, logits: Float32, tokens: Sequence[int] = (), mask: Mask | None = None) -> int:
     """The token after `tokens`. Raises GgpyError if there is none."""
-    _memory.choose([(sampler, logits, tokens)])
+    _memory.choose([(sampler, logits, tokens, mask)])
     return sampler.chosen_after(tokens)
 
 
 def candidates(p: SamplingParams, logits: Float32, tokens: Sequence[int] = (),
-               breakers: Breakers = NO_BREAKERS) -> Candidates:
+               breakers: Breakers = NO_BREAKERS, mask: Mask | None = None) -> Candidates:
     """What the chain of `p` leaves before the draw, put in order."""
-    sampler = Sampler(p, breakers=breakers)
-    row, before = sampler.row(logits, tokens), logits.copy()
+    sampler = Sampler(p, breakers=breakers, is_masked=mask is not None)
+    row, before = sampler.row(logits, tokens, mask), logits.copy()
     row[ROW.n_entries // 8] = sum(entry.kernel.split(".")[1] not in SELECTORS for entry in sampler._chain)
     sampler._result[:] = -1
-    _memory.choose([(sampler, logits, tokens)])
+    _memory.choose([(sampler, logits, tokens, mask)])
     assert np.array_equal(logits, before), "the backend's own logits stay as they are"
     words = _memory._candidates[0]
 

@@ -33,6 +33,11 @@ class Candidates:
         return self.weights() / np.float32(self.weights().sum(dtype=np.float64))
 
 
+def mask(candidates: Candidates, words: NDArray[np.int32]) -> None:
+    allowed = np.unpackbits(words.view(np.uint8), bitorder="little")[candidates.ids].astype(bool)
+    candidates.logits = np.where(allowed, candidates.logits, -INF)
+
+
 def top_k(candidates: Candidates, k: int) -> None:
     if k:
         candidates.sort()

@@ -395,6 +395,22 @@ def test_company_and_threads_change_nothing() -> None:
     assert np.transpose(together).tolist() == alone
 
 
+def test_a_mask_that_leaves_no_token_is_named() -> None:
+    """Whatever the logits say; other rows of the same sampler may have a mask or none."""
+    sampler, logits = Sampler(SamplingParams(temperature=0), is_masked=True), np.arange(40, dtype=np.float32)
+    with pytest.raises(GgpyError, match="after 2 tokens no token of this model can go on with what the answer is con"):
+        sample(sampler, logits, (1, 2), np.zeros(2, np.int32))
+    assert sample(sampler, logits, (1, 2), np.array([1 << 7 | 1 << 9, 0], np.int32)) == 9
+    assert sample(sampler, logits, (1, 2)) == 39
+
+
+def test_a_banned_token_that_a_mask_asks_for_is_an_error() -> None:
+    """Bans and masks both hold."""
+    sampler, logits = Sampler(SamplingParams(temperature=0), banned=[3], is_masked=True), np.zeros(40, np.float32)
+    with pytest.raises(GgpyError, match="are all tokens banned, or all that the answer may go on with"):
+        sample(sampler, logits, (), np.array([1 << 3, 0], np.int32))
+
+
 def test_the_default_chain_and_greedy_are_compiled_with_a_model() -> None:
     """A first request waits for no compiler."""
     for p in (SamplingParams(), SamplingParams(temperature=0), SamplingParams(top_k=1)):
@@ -405,8 +421,8 @@ def test_the_default_chain_and_greedy_are_compiled_with_a_model() -> None:
 
 KERNELS = {
     f"{name}.{attribute}": value for name in (
-        "sample_rows", "sample_order", "sample_penalties", "sample_dry", "sample_cuts", "sample_temperature",
-        "sample_draws")
+        "sample_rows", "sample_order", "sample_mask", "sample_penalties", "sample_dry", "sample_cuts",
+        "sample_temperature", "sample_draws")
     for attribute, value in vars(importlib.import_module(f"ggpy.kernels.cpu.{name}")).items()
     if getattr(value, "is_kernel", False)}
 

@@ -69,14 +69,17 @@ def apply(name: str, meant: Candidates, p: SamplingParams) -> None:
             meaning.temperature(meant, p.temperature)
 
 
-def check(logits: Logits, p: SamplingParams) -> None:
+def check(logits: Logits, p: SamplingParams, mask: NDArray[np.int32] | None = None) -> None:
     """The chain leaves the same candidates with the same logits in the same order, and draws the same token."""
     meant = Candidates(np.arange(len(logits)), logits.copy())
+    if mask is not None:
+        meaning.mask(meant, mask)
     with np.errstate(over="ignore"):
         for name in p.samplers:
             apply(name, meant, p)
-    assert sample(Sampler(p), logits, TOKENS) == meaning.draw(meant, Random(p.seed or 0).double())
-    left = candidates(p, logits, TOKENS)
+    sampler = Sampler(p, is_masked=mask is not None)
+    assert sample(sampler, logits, TOKENS, mask) == meaning.draw(meant, Random(p.seed or 0).double())
+    left = candidates(p, logits, TOKENS, mask=mask)
     if "typ_p" in p.samplers and len(left.ids) == len(meant.ids) and np.mean(left.ids != meant.ids) < 0.01:
         for each in (left, meant):       # distances from the average that differ in their last bit may change places
             each.take(np.argsort(each.ids))
@@ -100,6 +103,19 @@ def test_each_sampler_alone(name: str, kind: str) -> None:
 def test_llama_cpps_order(params: dict[str, Any], kind: str) -> None:
     """The default chain, with more or less of it in use."""
     check(LOGITS[kind](np.random.default_rng(2)), SamplingParams(**{"seed": 6, **params}))
+
+
+@pytest.mark.parametrize("kind", LOGITS)
+@pytest.mark.parametrize("params", [{}, {"top_k": 0, "min_p": 0}, {"temperature": 0}, ON], ids=str)
+def test_only_tokens_of_a_mask_come(params: dict[str, Any], kind: str) -> None:
+    """A third of all tokens, whatever the chain: the others are as if the model ruled them out."""
+    rng = np.random.default_rng(3)
+    logits = LOGITS[kind](rng)
+    allowed = rng.random(-(-len(logits) // 32) * 32) < 1 / 3
+    allowed[np.argmax(logits)] = len(logits) < 100          # one token or one candidate: it has to stay
+    allowed[int(np.flatnonzero(logits > -np.inf)[-1])] = True
+    mask = np.packbits(allowed, bitorder="little").view(np.int32)
+    check(logits, SamplingParams(**{"seed": 7, **params}), mask)
 
 
 @pytest.mark.parametrize("seed", range(60))

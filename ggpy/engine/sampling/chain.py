@@ -22,6 +22,7 @@ from ggpy.kernels.cpu.sample_candidates import (
     DYNAMIC,
     FEW,
     LARGEST,
+    MASK,
     MIN_P,
     MIROSTAT,
     PENALTIES,
@@ -33,6 +34,7 @@ from ggpy.kernels.cpu.sample_candidates import (
     XTC,
 )
 
+MASKING = "sample_mask.mask"
 KEEP_THE_BEST = ("top_n_sigma", "top_k", "top_p", "min_p")
 ALL_TOKENS = 1 << 40            # as the length of a window
 LOG_FLOAT32_MAX = 88.7228391
@@ -69,9 +71,12 @@ def active_samplers(p: SamplingParams) -> list[str]:
     return names
 
 
-def make_chain(p: SamplingParams, biases: Mapping[int, float], breakers: Breakers, seed: int) -> list[Entry]:
-    """The entries of a request's tape, in their order."""
-    chain = [_bias(biases)] if biases else []
+def make_chain(p: SamplingParams, biases: Mapping[int, float], breakers: Breakers, seed: int, *,
+               is_masked: bool = False) -> list[Entry]:
+    """The entries of a request's tape, in their order; with `is_masked` the first one is that of a mask."""
+    chain = [Entry(MASKING, argument_block(MASK, words=0))] if is_masked else []
+    if biases:
+        chain.append(_bias(biases))
     names = active_samplers(p)
     if p.mirostat:
         names = ["temperature"] if p.temperature != 1 else []

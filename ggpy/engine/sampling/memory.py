@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ggpy.engine.sampling.sampler import Float32, Sampler
+from ggpy.engine.sampling.sampler import Float32, Mask, Sampler
 from ggpy.kernels.cpu import library
 from ggpy.kernels.cpu.arguments import argument_block
 from ggpy.kernels.cpu.sample_candidates import CANDIDATES, ROWS, WORK_BYTES, work_bytes
@@ -15,6 +15,7 @@ from ggpy.kernels.cpu.team import Team
 
 LINE = 64           # bytes of a cache line
 RUN = "sample_rows.run"
+Row = tuple[Sampler, Float32, Sequence[int]] | tuple[Sampler, Float32, Sequence[int], Mask | None]
 
 
 class SamplingMemory:
@@ -27,15 +28,15 @@ class SamplingMemory:
         self._n_vocab = 0
         self._candidates = self._work = np.empty(0, np.int64)
 
-    def choose(self, rows: Sequence[tuple[Sampler, Float32, Sequence[int]]]) -> None:
-        """Have samplers choose the next token, given each its logits (n_vocab,) and all tokens before it.
+    def choose(self, rows: Sequence[Row]) -> None:
+        """Have samplers choose the next token, given each its logits (n_vocab,), all tokens before it and its mask.
 
         A row is done by one thread from start to end, so nothing depends on how many there are.
         """
         if not rows:
             return
-        self._make_room(max(len(logits) for _, logits, _ in rows))
-        table = np.stack([sampler.row(logits, tokens) for sampler, logits, tokens in rows])
+        self._make_room(max(len(logits) for _, logits, *_ in rows))
+        table = np.stack([sampler.row(*row) for sampler, *row in rows])
         arguments = argument_block(ROWS, rows=table.ctypes.data, n_rows=len(rows), next=0,
                                    candidates=self._candidates.ctypes.data, stride=self._candidates.strides[0])
         if self._team is None or len(rows) == 1:

@@ -14,26 +14,30 @@ from ggpy.engine.sampling.dry import NO_BREAKERS, Breakers, breakers_of
 from ggpy.errors import GgpyError
 from ggpy.kernels.cpu import library
 from ggpy.kernels.cpu.arguments import argument_block
-from ggpy.kernels.cpu.sample_candidates import METHODS, RESULT, ROW
+from ggpy.kernels.cpu.sample_candidates import MASK, METHODS, RESULT, ROW
 from ggpy.text import Tokenizer
 
 Float32 = NDArray[np.float32]
+Mask = NDArray[np.int32]
 
 
 class Sampler:
-    """The compiled samplers of one request, and what they carry from token to token: logit bias, the chain of `params`,
-    then a draw.
+    """The compiled samplers of one request, and what they carry from token to token: a mask for answers that are
+    constrained, logit bias, the chain of `params`, then a draw.
 
     Random numbers are llama.cpp's, so `seed` gives the draws that it gives there. A SamplingMemory runs it.
     """
 
-    def __init__(self, params: SamplingParams, banned: Iterable[int] = (), breakers: Breakers = NO_BREAKERS) -> None:
+    def __init__(self, params: SamplingParams, banned: Iterable[int] = (), breakers: Breakers = NO_BREAKERS, *,
+                 is_masked: bool = False) -> None:
         self.params = params.with_seed()
         assert self.params.seed is not None
         biases = dict.fromkeys(banned, -math.inf)
         for token, value in params.logit_bias:
             biases[token] = biases.get(token, 0) + value
-        self._chain = make_chain(params, biases, breakers, self.params.seed)       # its memory lives as long
+        self._chain = make_chain(params, biases, breakers, self.params.seed, is_masked=is_masked)
+        self._is_masked = is_masked
+        self._mask: Mask | None = None
         self._n_window = window_length(params)
         self._window = np.empty(0, np.int32)
         methods = methods_of(params, self._chain)
@@ -49,21 +53,27 @@ class Sampler:
         self._row = argument_block(ROW, **row)
 
     @classmethod
-    def for_tokenizer(cls, params: SamplingParams, tokenizer: Tokenizer) -> Sampler:
-        """The sampler of a request to a model that has this tokenizer.
+    def for_tokenizer(cls, params: SamplingParams, tokenizer: Tokenizer, *, is_masked: bool = False) -> Sampler:
+        """The sampler of a request to a model that has this tokenizer; with `is_masked`, its rows may have masks.
 
         Raises RequestError for a logit bias on a token that the model does not have.
         """
         params.check_vocabulary(tokenizer.n_vocab)
         breakers = breakers_of(tokenizer, params.dry_sequence_breakers) if uses_dry(params) else NO_BREAKERS
         banned = {*tokenizer.suppress_tokens, *(tokenizer.eog_ids if params.ignore_eos else ())}
-        return cls(params, banned, breakers)
+        return cls(params, banned, breakers, is_masked=is_masked)
 
-    def row(self, logits: Float32, tokens: Sequence[int]) -> NDArray[np.int64]:
+    def row(self, logits: Float32, tokens: Sequence[int], mask: Mask | None = None) -> NDArray[np.int64]:
         """What "sample_rows.run" needs to choose the next token, given `logits` (n_vocab,) and all `tokens` before it.
 
-        Both the row and `logits`, which stay as they are, must live until it has run.
+        Only tokens t whose bit t % 32 is set in word t // 32 of `mask` are chosen; None: any. The row and `logits`,
+        which stay as they are, must live until it has run.
         """
+        if self._is_masked:
+            self._mask = mask
+            self._chain[0].arguments[MASK.words // 8] = 0 if mask is None else mask.ctypes.data
+        else:
+            assert mask is None, "this sampler takes no masks"
         n = min(self._n_window, len(tokens))
         if n:
             self._window = np.empty(3 * n, np.int32)
@@ -80,6 +90,10 @@ class Sampler:
         """
         assert self._result[RESULT.n_tokens // 8] == len(tokens), "no token has been chosen after these"
         if self._result[RESULT.is_broken // 8]:
+            if self._mask is not None and not self._mask.any():
+                raise GgpyError(f"after {len(tokens):,} tokens no token of this model can go on with what the answer is "
+                                "constrained to")
             raise GgpyError(f"after {len(tokens):,} tokens the best logit, with bias and penalties, is infinite or no "
-                            "number, expected a finite number; is the model file damaged, or are all tokens banned?")
+                            "number, expected a finite number; is the model file damaged, or are all tokens banned"
+                            f"{', or all that the answer may go on with' if self._mask is not None else ''}?")
         return int(self._result[RESULT.token // 8])

@@ -71,6 +71,7 @@ ROW_BYTES = WORD * len(ROW._fields)
 RESULT = fields("token n_tokens is_broken")     # `n_tokens` is written last: how many tokens there were before this one
 ROWS = fields("rows n_rows next candidates stride")
 
+MASK = fields("words")                                  # address of a bit for each token, 16 of them readable at once
 BIAS = fields("tokens biases n")
 PENALTIES = fields("last_n repeat frequency presence")
 DRY = fields("last_n multiplier base allowed_length max_exponent starts n_starts tails")   # float64 multiplier and base
@@ -110,7 +111,7 @@ COMMON = ("sample_rows.run", "sample_order.best", "sample_order.weigh", "sample_
           "sample_cuts.min_p", "sample_temperature.fixed", "sample_draws.draw")
 
 # the others: a request that wants one waits for it unless it is on disk
-RARE = ("sample_order.first", "sample_order.find", "sample_penalties.bias", "sample_penalties.penalties",
+RARE = ("sample_order.first", "sample_order.find", "sample_mask.mask", "sample_penalties.bias", "sample_penalties.penalties",
         "sample_dry.dry", "sample_cuts.top_n_sigma", "sample_cuts.typical", "sample_cuts.xtc",
         "sample_temperature.dynamic", "sample_draws.mirostat_1", "sample_draws.mirostat_2",
         "sample_draws.mirostat_learn", "sample_draws.adaptive", "sample_draws.adaptive_learn")

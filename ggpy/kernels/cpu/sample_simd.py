@@ -46,6 +46,10 @@ count_bits = function(1, lambda m: (types.int64, types.int64),
 lowest_bit = function(1, lambda m: (types.int64, types.int64),           # its number; m is not 0
                       lambda b, s, m: b.cttz(m, INT[1](1)))
 
+# a in the lanes whose bits are set in the uint16 m, else c
+keep_bits = function(3, lambda a, m, c: (a, a, types.uint16, a), lambda b, s, a, m, c: b.select(
+    b.bitcast(m, ir.VectorType(INT[1], 16)), a, c))
+
 
 def _fold(b: ir.IRBuilder, v: ir.Value) -> ir.Value:
     """The sum of the lanes, halves folded onto each other: the same bits everywhere."""
