@@ -11,7 +11,7 @@ INF = float("inf")
 
 @kernel
 def mask(args, candidates, how, unused):
-    """Makes -inf of the logits of all tokens whose bit in `words` is not set, where the candidates still are all tokens.
+    """Makes the logits of tokens whose bit in `words` is not set -inf, where the candidates still are all tokens.
 
     Without words nothing happens. A mask without a bit leaves nothing to choose from.
     """
