@@ -32,6 +32,8 @@ class PromptLookup:
         n = len(tokens)
         best, longest = -1, 0
         for end in islice(index.own_matches(), MOST_MATCHES):
+            if end < longest or tokens[end - longest] != tokens[n - 1 - longest]:
+                continue                # it is not longer
             length = common_suffix(tokens, end + 1, tokens, n, self._most)
             if length > longest:
                 best, longest = end, length

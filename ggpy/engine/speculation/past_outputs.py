@@ -11,7 +11,7 @@ from ggpy.engine.speculation.proposer import NOTHING, Proposal
 
 NGRAM = 3               # tokens that must agree
 MOST_MATCHES = 32       # occurrences that are counted, the latest ones
-LONGEST = 64            # longer agreement makes no difference
+LONGEST = 16            # longer agreement makes no difference
 MIN_CONFIDENCE = 0.1    # of the whole guess; less probable tokens are not proposed
 
 
@@ -39,23 +39,29 @@ class PastOutputs:
 
     def propose(self, request: Request, n_max: int) -> Proposal:
         """See Proposer."""
-        tokens, context = self._index.tokens, request.tokens
-        ends: list[int] = []
-        longest = 0
-        for end in islice(self._index.matches(context), MOST_MATCHES):
-            length = common_suffix(tokens, end + 1, context, len(context), min(longest + 1, LONGEST))
-            if length > longest:
-                length = common_suffix(tokens, end + 1, context, len(context), LONGEST)
-                longest, ends = length, []
-            if length == longest:
-                ends.append(end)
+        ends, longest = self._longest_matches(request.tokens)
         if not ends:
             return NOTHING
         proposed, confidences = self._vote(ends, n_max)
         if proposed:
             self._clock += 1
             self._used[bisect_right(self._starts, ends[0]) - 1] = self._clock
-        return Proposal(tuple(proposed), tuple(confidences), f"past {min(16, 1 << (longest.bit_length() - 1))}")
+        return Proposal(tuple(proposed), tuple(confidences), f"past {1 << (longest.bit_length() - 1)}")
+
+    def _longest_matches(self, context: list[int]) -> tuple[list[int], int]:
+        """Where the tokens end that agree with most of the end of `context`, latest first, and how many they are."""
+        tokens, n = self._index.tokens, len(context)
+        ends: list[int] = []
+        longest = 0
+        for end in islice(self._index.matches(context), MOST_MATCHES):
+            if longest and (end + 1 < longest or tokens[end + 1 - longest] != context[n - longest]):
+                continue                # it is shorter
+            length = common_suffix(tokens, end + 1, context, n, LONGEST)
+            if length > longest:
+                longest, ends = length, []
+            if length == longest:
+                ends.append(end)
+        return ends, longest
 
     def _vote(self, ends: list[int], n_max: int) -> tuple[list[int], list[float]]:
         """The continuation that most of the occurrences have, token by token, and the part of them that agrees."""
@@ -63,18 +69,21 @@ class PastOutputs:
         proposed: list[int] = []
         confidences: list[float] = []
         certainty = 1.0
-        for _ in range(n_max):
-            ends = [end + 1 for end in ends]
-            following = [tokens[end] for end in ends]
-            token = max(following, key=following.count) if len(ends) > 1 else following[0]
+        while len(ends) > 1 and len(proposed) < n_max:
+            following = [tokens[end + 1] for end in ends]
+            token = max(following, key=following.count)
             share = following.count(token) / len(ends)
             certainty *= share
             if token == self._n_vocab or share < self._p_min or certainty < MIN_CONFIDENCE:
-                break
+                return proposed, confidences
             proposed.append(token)
             confidences.append(share)
-            if len(ends) > 1:
-                ends = [end for end, other in zip(ends, following, strict=True) if other == token]
+            ends = [end + 1 for end, other in zip(ends, following, strict=True) if other == token]
+        rest = tokens[ends[0] + 1 : ends[0] + 1 + n_max - len(proposed)]
+        if self._n_vocab in rest:
+            rest = rest[: rest.index(self._n_vocab)]
+        proposed += rest
+        confidences += [1.0] * len(rest)
         return proposed, confidences
 
     def finished(self, request: Request) -> None:

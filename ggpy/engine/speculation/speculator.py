@@ -9,7 +9,7 @@ from ggpy.engine.request import Request
 from ggpy.engine.speculation.config import SpeculationConfig
 from ggpy.engine.speculation.ngram import PromptLookup
 from ggpy.engine.speculation.past_outputs import PastOutputs
-from ggpy.engine.speculation.proposer import NOTHING, Proposal, Proposer
+from ggpy.engine.speculation.proposer import NOTHING, Proposer
 from ggpy.engine.speculation.step_times import StepTimes
 from ggpy.engine.speculation.track import INCOME, Rate, Track
 
@@ -58,10 +58,10 @@ class Speculator:
         tracks = [self._tracks.setdefault(request.id, Track()) for request in requests]
         n_asked = 0
         for request, track in zip(requests, tracks, strict=True):
-            track.proposal, track.is_try = NOTHING, False
+            track.proposal, track.chances, track.is_try = NOTHING, [], False
             if track.balance > 0:
                 n_asked += 1
-                track.proposal = self._best_proposal(request, track, self._limit(request, len(requests)))
+                self._ask(request, track, self._limit(request, len(requests)))
         if n_asked:
             self._charge_proposing(tracks, (time.perf_counter() - start) / n_asked)
         for request, track, length in zip(requests, tracks, self._lengths(tracks), strict=True):
@@ -89,15 +89,14 @@ class Speculator:
             limit = min(limit, request.params.max_tokens - request.num_generated - 1)
         return max(0, limit)
 
-    def _best_proposal(self, request: Request, track: Track, limit: int) -> Proposal:
-        """The one that most tokens are expected of."""
-        best, most = NOTHING, 0.0
+    def _ask(self, request: Request, track: Track, limit: int) -> None:
+        """Keep the proposal that most tokens are expected of."""
+        most = 0.0
         for proposer in self._proposers if limit else ():
             proposal = proposer.propose(request, limit)
-            expected = sum(track.probabilities(proposal, self._rates))
-            if expected > most:
-                best, most = proposal, expected
-        return best
+            chances = track.chances_of(proposal, self._rates)
+            if sum(chances) > most:
+                track.proposal, track.chances, most = proposal, chances, sum(chances)
 
     def _lengths(self, tracks: Sequence[Track]) -> list[int]:
         """How many tokens of its proposal each request drafts.
@@ -105,8 +104,7 @@ class Speculator:
         Rows go to the likeliest drafts of all requests, as many as make the tokens expected per second most.
         """
         n_requests = len(tracks)
-        chances = sorted(((p, i) for i, track in enumerate(tracks) if track.proposal.tokens
-                          for p in track.probabilities(track.proposal, self._rates)), reverse=True)
+        chances = sorted(((chance, i) for i, track in enumerate(tracks) for chance in track.chances), reverse=True)
         n_best, expected = 0, float(n_requests)
         best = expected / self._times.seconds(n_requests)
         for n, (chance, _) in enumerate(chances[: self._room(n_requests)], 1):

@@ -10,6 +10,7 @@ INCOME = 0.01           # of a request's time that it may lose by drafts
 FIRST_BALANCE = 0.5     # steps that it may lose before it has earned them
 MOST_BALANCE = 4.0      # steps that it may lose of what good drafts have saved
 MOST_REST = 256         # proposals of a kind that are passed over between tries that fail
+HOPELESS = 0.02         # drafts less likely to be right are not looked at
 MEMORY = 0.98           # a result counts so much less with each that follows
 WEIGHT = 4.0            # how many tokens' results it takes to outweigh what is known of other requests
 FIRST_RATES = {"ngram 1": 0.2, "ngram 2": 0.35, "ngram 4": 0.6, "ngram 8": 0.8, "ngram 16": 0.9, "draft": 0.7}
@@ -56,6 +57,7 @@ class Track:
     rates: dict[str, Rate] = field(default_factory=dict)        # by kind
     rests: dict[str, Rest] = field(default_factory=dict)        # by kind
     proposal: Proposal = NOTHING        # of this step
+    chances: list[float] = field(default_factory=list)          # of its first tokens: see chances_of
     is_try: bool = False                # made to learn, against what is known
 
     def earn(self, amount: float) -> None:
@@ -80,20 +82,17 @@ class Track:
         elif self.is_try:
             self.rests.setdefault(proposal.kind, Rest()).double()
 
-    def probabilities(self, proposal: Proposal, rates: dict[str, Rate]) -> list[float]:
-        """For each token of `proposal`, how likely it and all before it are right."""
+    def chances_of(self, proposal: Proposal, rates: dict[str, Rate]) -> list[float]:
+        """For the first tokens of `proposal`, how likely each and all before it are right; not of hopeless ones."""
         kind = proposal.kind
-        rate = first_rate(kind)
+        rate = FIRST_RATES.get(kind, USUAL_RATE)
         for known in (rates.get(kind), self.rates.get(kind)):
             if known is not None:
                 rate = known.value(rate)
-        result, running = [], 1.0
+        chances, chance = [], 1.0
         for confidence in proposal.confidences:
-            running *= min(0.99, rate * confidence)
-            result.append(running)
-        return result
-
-
-def first_rate(kind: str) -> float:
-    """What is expected of a kind before anything is known."""
-    return FIRST_RATES.get(kind, USUAL_RATE)
+            chance *= min(0.99, rate * confidence)
+            chances.append(chance)
+            if chance < HOPELESS:
+                break
+        return chances
