@@ -112,6 +112,6 @@ COMMON = ("sample_rows.run", "sample_order.best", "sample_order.weigh", "sample_
 
 # the others: a request that wants one waits for it unless it is on disk
 RARE = ("sample_order.first", "sample_order.find", "sample_mask.mask", "sample_penalties.bias",
-        "sample_penalties.penalties", "sample_dry.dry", "sample_cuts.top_n_sigma", "sample_cuts.typical", "sample_cuts.xtc",
-        "sample_temperature.dynamic", "sample_draws.mirostat_1", "sample_draws.mirostat_2",
+        "sample_penalties.penalties", "sample_dry.dry", "sample_cuts.top_n_sigma", "sample_cuts.typical",
+        "sample_cuts.xtc", "sample_temperature.dynamic", "sample_draws.mirostat_1", "sample_draws.mirostat_2",
         "sample_draws.mirostat_learn", "sample_draws.adaptive", "sample_draws.adaptive_learn")
