@@ -7,9 +7,11 @@ GgpyError
 ├── TokenizerError          a tokenizer cannot be built from the metadata, or an id is unknown
 ├── TemplateError           a chat template is missing or fails
 ├── RequestError            a request can't be served as it stands
-│   └── PromptTooLongError  the prompt does not fit the context
+│   ├── PromptTooLongError  the prompt does not fit the context
+│   └── GrammarError        a grammar or schema is broken or asks for what cannot be enforced
 ├── OutOfPagesError         the KV pool is full
 ├── OutOfMemoryError        the system does not give the memory that a model needs
+├── EngineError             the engine's process has ended, or is not there yet
 ├── KernelError             a kernel cannot be compiled or loaded on this machine
 └── PullError               a model could not be fetched
 """
@@ -47,12 +49,20 @@ class PromptTooLongError(RequestError):
     """The prompt does not fit the context; the text states both sizes."""
 
 
+class GrammarError(RequestError):
+    """A grammar or JSON schema is broken, too large or asks for what cannot be enforced; the text says where."""
+
+
 class OutOfPagesError(GgpyError):
     """The KV pool has no page left for a request."""
 
 
 class OutOfMemoryError(GgpyError):
     """The system does not give the memory that a model needs; the text says for what, and how to need less."""
+
+
+class EngineError(GgpyError):
+    """The engine's process has ended, is about to, or is not there yet; the same request may work later."""
 
 
 class KernelError(GgpyError):

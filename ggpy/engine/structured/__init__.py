@@ -1,0 +1,1 @@
+"""From a schema, regular expression or grammar to what llguidance compiles."""
