@@ -14,8 +14,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ggpy.engine import prometheus
-
 # upper bounds of buckets, in seconds
 STEP_BOUNDS_S = (0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3,
                  0.5, 0.75, 1.0, 2.0, 5.0)
@@ -205,6 +203,8 @@ class EngineMetrics:
 
     def text(self) -> str:
         """Everything in Prometheus's text format. llama-server's two speeds are those since the last call."""
+        from ggpy.engine import prometheus      # takes 50 ms to import: engines that nobody asks start without it
+
         return prometheus.text(self)
 
     def snapshot(self) -> dict[str, Any]:
