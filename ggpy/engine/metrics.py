@@ -203,7 +203,8 @@ class EngineMetrics:
 
     def text(self) -> str:
         """Everything in Prometheus's text format. llama-server's two speeds are those since the last call."""
-        from ggpy.engine import prometheus      # takes 50 ms to import: engines that nobody asks start without it
+        # its library takes 50 ms to import: an engine that nobody asks starts without it
+        from ggpy.engine import prometheus
 
         return prometheus.text(self)
 
