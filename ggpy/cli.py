@@ -38,6 +38,7 @@ COMMANDS = {
     "show": Command("ggpy.tools.show", "describe a model: architecture, quantisation, sizes"),
     "rm": Command("ggpy.tools.rm", "delete a downloaded model"),
     "bench": Command("ggpy.tools.bench", "measure the speed of models, as llama-bench does"),
+    "bench serve": Command("ggpy.tools.bench_serve", "measure latency and throughput of many requests"),
     "top": Command("ggpy.tools.top", "watch what a server does"),
     "trace": Command("ggpy.tools.trace", "show where the time of a model's steps goes"),
     "warm": Command("ggpy.tools.warm", "compile the kernels of a model ahead of time"),
@@ -71,11 +72,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         if start == len(argv):
             parser.print_help(sys.stderr)
             return USAGE
-        name = argv[start]
+        n_words = 2 if " ".join(argv[start : start + 2]) in COMMANDS else 1
+        name = " ".join(argv[start : start + n_words])
         if name not in COMMANDS:
             parser.error(_unknown_command(name))
         module = _load(name, subparsers[name])
-        args = subparsers[name].parse(argv[start + 1 :])
+        args = subparsers[name].parse(argv[start + n_words :])
         verbose = args.verbose
         _start_logging(verbose)
         code: int = module.main(args)
@@ -110,7 +112,7 @@ def _check_streams() -> None:
 
 def _help_as_flag(argv: list[str]) -> list[str]:
     """`argv` with "help COMMAND" as "COMMAND --help"."""
-    return [*argv[1:2], "--help"] if argv[:1] == ["help"] else argv
+    return [*argv[1:3], "--help"] if argv[:1] == ["help"] else argv
 
 
 def _parsers() -> tuple[Parser, dict[str, Parser]]:

@@ -87,7 +87,7 @@ def to_trace(plan: Plan) -> list[TraceLine]:
             for request, prompt in zip(plan, expected_prompts(plan), strict=True)]
 
 
-def from_trace(lines: Sequence[TraceLine]) -> list[PlannedRequest]:
+def from_trace(lines: Sequence[TraceLine], seed: int = 0) -> list[PlannedRequest]:
     """A plan whose prompts share what those of the trace do, block by block, and answers with the turns after them."""
     requests = []
     for i, line in enumerate(lines):
@@ -96,13 +96,13 @@ def from_trace(lines: Sequence[TraceLine]) -> list[PlannedRequest]:
         if n_before >= line.input_length:
             parent, n_before = None, 0
         session = len(lines) + i if line.session is None else line.session
-        requests.append(PlannedRequest(_prompt(line)[n_before:], line.output_length, session, parent,
+        requests.append(PlannedRequest(_prompt(line, seed)[n_before:], line.output_length, session, parent,
                                        line.timestamp_ms / 1000))
     return in_order(requests)
 
 
-def _prompt(line: TraceLine) -> Symbols:
-    blocks = [random_symbols(line.block_tokens, 3, block) for block in line.hash_ids]
+def _prompt(line: TraceLine, seed: int) -> Symbols:
+    blocks = [random_symbols(line.block_tokens, 3, seed, block) for block in line.hash_ids]
     return np.concatenate(blocks)[: line.input_length]
 
 

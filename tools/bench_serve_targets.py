@@ -199,7 +199,7 @@ class Server(ABC):
 class LlamaServer(Server):
     """llama-server's own API, POST /completion, which tells tokens and what was cached."""
 
-    lacks = ("preemptions",)
+    lacks: tuple[str, ...] = ("preemptions",)
 
     def _request(self, prompt: Sequence[int], n_output: int) -> tuple[str, dict[str, Any]]:
         return "/completion", {"prompt": prompt, "n_predict": n_output, "temperature": 0.0, "ignore_eos": True,
@@ -217,7 +217,7 @@ class LlamaServer(Server):
 class OpenAIServer(Server):
     """POST /v1/completions, as many servers have it; it tells no token ids, so later turns repeat other answers."""
 
-    lacks = ("token ids", "preemptions")
+    lacks: tuple[str, ...] = ("token ids", "preemptions")
 
     def __init__(self, url: str, name: str | None = None, api_key: str | None = None, model: str = "default") -> None:
         super().__init__(url, name, api_key)
