@@ -8,7 +8,7 @@ import numpy.typing as npt
 from ggpy.backends.base import StepSequence
 from ggpy.graph.ops import RopeTable
 from ggpy.kernels.cpu.arguments import argument_block
-from ggpy.kernels.cpu.step import STEP, TILE_ROWS
+from ggpy.kernels.cpu.step import PAGE_TOKENS, STEP, TILE_ROWS
 
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
@@ -25,6 +25,7 @@ class StepMemory:
         self._n_used, self._table_shape = n_used, table_shape
         self.tokens: Int32 = np.zeros(max_tokens, np.int32)
         self.positions: Int32 = np.zeros(max_tokens, np.int32)
+        self._numbers: Int32 = np.arange(max(max_tokens, table_shape[1] * PAGE_TOKENS), dtype=np.int32)
         self.output_rows: Int32 = np.zeros(max_outputs, np.int32)
         self.tiles: Int64 = np.zeros((max_tokens, 4), np.int64)
         self.descriptor = argument_block(
@@ -38,29 +39,30 @@ class StepMemory:
 
     def fill(self, sequences: Sequence[StepSequence]) -> tuple[int, int]:
         """Lays out the rows of `sequences`, one sequence after the other; returns (n_tokens, n_outputs)."""
-        n_tokens = n_outputs = n_tiles = 0
+        n_tokens = n_outputs = 0
+        tiles: list[tuple[int, int, int, int]] = []
         for sequence in sequences:
-            n = len(sequence.tokens)
-            rows = slice(n_tokens, n_tokens + n)
-            table = sequence.page_table
-            assert table.shape == self._table_shape, f"a page table of {table.shape}, expected {self._table_shape}"
-            assert table.dtype == np.int32
-            assert table.flags.c_contiguous
-            self.tokens[rows] = sequence.tokens
-            self.positions[rows] = np.arange(sequence.first_position, sequence.first_position + n)
-            self.output_rows[n_outputs: n_outputs + sequence.n_outputs] = np.arange(
-                n_tokens + n - sequence.n_outputs, n_tokens + n)
-            for start in range(0, n, TILE_ROWS):
-                self.tiles[n_tiles] = (n_tokens + start, min(TILE_ROWS, n - start),
-                                       sequence.first_position + start, _address(table))
-                n_tiles += 1
-            n_tokens += n
+            n, first = len(sequence.tokens), sequence.first_position
+            end, table = n_tokens + n, self._table_address(sequence)
+            self.tokens[n_tokens:end] = sequence.tokens
+            self.positions[n_tokens:end] = self._numbers[first: first + n]
+            self.output_rows[n_outputs: n_outputs + sequence.n_outputs] = self._numbers[end - sequence.n_outputs: end]
+            tiles += [(n_tokens + i, min(TILE_ROWS, n - i), first + i, table) for i in range(0, n, TILE_ROWS)]
+            n_tokens = end
             n_outputs += sequence.n_outputs
+        self.tiles[: len(tiles)] = tiles
         self.descriptor[STEP.n_tokens // 8] = n_tokens
         self.descriptor[STEP.n_outputs // 8] = n_outputs
         self.descriptor[STEP.n_slots // 8] = n_tokens * self._n_used
-        self.descriptor[STEP.n_tiles // 8] = n_tiles
+        self.descriptor[STEP.n_tiles // 8] = len(tiles)
         return n_tokens, n_outputs
+
+    def _table_address(self, sequence: StepSequence) -> int:
+        table = sequence.page_table
+        assert table.shape == self._table_shape, f"a page table of {table.shape}, expected {self._table_shape}"
+        assert table.dtype == np.int32
+        assert table.flags.c_contiguous
+        return _address(table)
 
 
 class RopeMemory:
