@@ -37,6 +37,7 @@ class Request:
     tokens: list[int] = field(init=False)               # the prompt, then what was generated
     num_computed: int = 0
     num_cached: int | None = None                       # prompt tokens that were not computed; None: not yet known
+    salt: int = 0                                       # computed prefixes are shared within one salt alone
     draft_tokens: tuple[int, ...] = ()                  # guesses of what follows `tokens`, checked in the next step
     page_table: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     added_s: float = field(default_factory=time.perf_counter)

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 
 from ggpy.engine.request import Request
 from ggpy.engine.speculation.config import SpeculationConfig
+from ggpy.engine.speculation.draft_model import KIND, DraftModel
 from ggpy.engine.speculation.ngram import PromptLookup
 from ggpy.engine.speculation.past_outputs import PastOutputs
-from ggpy.engine.speculation.proposer import NOTHING, Proposer
+from ggpy.engine.speculation.proposer import NOTHING, Proposal, Proposer
 from ggpy.engine.speculation.step_times import StepTimes
 from ggpy.engine.speculation.track import INCOME, Rate, Track
 
 TRY_LENGTH = 2          # tokens of a draft that is made to learn
+FIRST_DRAFT_PART = 0.3  # of a step's time: what a draft model takes for a token until it is known
 PLAIN_EVERY = 64        # steps without drafts are due so often, for they show what the others cost
 
 
@@ -29,15 +31,25 @@ class Speculator:
     the methods, in the order of a step: `draft`, then `saw` for each request that got tokens, then `finished`.
     """
 
-    def __init__(self, config: SpeculationConfig, *, n_vocab: int, n_ctx: int, max_rows: int) -> None:
+    def __init__(self, config: SpeculationConfig, *, n_vocab: int, n_ctx: int, max_rows: int,
+                 draft_model: DraftModel | None = None) -> None:
         self.config = config
-        self._n_ctx, self._max_rows = n_ctx, max_rows
+        self._n_vocab, self._n_ctx, self._max_rows = n_vocab, n_ctx, max_rows
+        self._draft_model = draft_model if "draft" in config.proposers else None
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all requests and what was learnt, whatever state a failure left them in."""
+        config, n_vocab = self.config, self._n_vocab
         self._proposers: list[Proposer] = []
         if "ngram" in config.proposers:
             self._proposers.append(PromptLookup(n_vocab, config.ngram_min, config.ngram_max))
         if "past" in config.proposers and config.past_tokens:
             self._proposers.append(PastOutputs(n_vocab, config.past_tokens, config.p_min))
+        if self._draft_model is not None:
+            self._draft_model.reset()
         self._times = StepTimes()
+        self._draft_times = StepTimes()             # of the draft model, for one token of each request
         self._rates: dict[str, Rate] = {}           # of all requests, by kind
         self._tracks: dict[int, Track] = {}         # by request
         self._results: list[tuple[Track, int, int]] = []        # of the step: track, drafted, accepted
@@ -56,14 +68,16 @@ class Speculator:
             return
         start = time.perf_counter()
         tracks = [self._tracks.setdefault(request.id, Track()) for request in requests]
-        n_asked = 0
+        asked: list[tuple[Request, Track, int]] = []        # with the most tokens that it may draft
         for request, track in zip(requests, tracks, strict=True):
             track.proposal, track.chances, track.is_try = NOTHING, [], False
-            if track.balance > 0:
-                n_asked += 1
-                self._ask(request, track, self._limit(request, len(requests)))
-        if n_asked:
-            self._charge_proposing(tracks, (time.perf_counter() - start) / n_asked)
+            limit = self._limit(request, len(requests))
+            if limit and track.balance > 0:
+                asked.append((request, track, limit))
+                self._ask(request, track, limit)
+        if asked:
+            self._charge_proposing(tracks, (time.perf_counter() - start) / len(asked))
+            self._ask_draft_model(asked, len(requests))
         for request, track, length in zip(requests, tracks, self._lengths(tracks), strict=True):
             request.draft_tokens = track.proposal.tokens[:length]
 
@@ -81,6 +95,8 @@ class Speculator:
         self._tracks.pop(request.id, None)
         for proposer in self._proposers:
             proposer.finished(request)
+        if self._draft_model is not None:
+            self._draft_model.finished(request)
 
     def _limit(self, request: Request, n_requests: int) -> int:
         """Drafts that a request may have: each step adds one token more than it has drafts."""
@@ -92,11 +108,63 @@ class Speculator:
     def _ask(self, request: Request, track: Track, limit: int) -> None:
         """Keep the proposal that most tokens are expected of."""
         most = 0.0
-        for proposer in self._proposers if limit else ():
+        for proposer in self._proposers:
             proposal = proposer.propose(request, limit)
             chances = track.chances_of(proposal, self._rates)
             if sum(chances) > most:
                 track.proposal, track.chances, most = proposal, chances, sum(chances)
+
+    def _ask_draft_model(self, asked: Sequence[tuple[Request, Track, int]], n_requests: int) -> None:
+        """Where it promises more than other proposers do, have the draft model guess as many tokens as pay."""
+        if self._draft_model is None:
+            return
+        n_max = min(limit for _, _, limit in asked)
+        promise = Proposal((0,) * n_max, (1.0,) * n_max, KIND)
+        chosen, chances = [], []
+        for request, track, _ in asked:
+            promised = track.chances_of(promise, self._rates)
+            if sum(promised) > sum(track.chances):
+                chosen.append((request, track))
+                chances.append(promised)
+        length = self._draft_length(chances, n_max, n_requests)
+        if not length:          # now and then one is tried all the same
+            chosen = [(request, track) for request, track in chosen if track.may_try(KIND)][:1]
+            length = min(TRY_LENGTH, n_max)
+            for _, track in chosen:
+                track.is_try = True
+        if chosen:
+            self._take_drafts(self._draft_model, chosen, length, n_requests)
+
+    def _draft_length(self, chances: Sequence[Sequence[float]], n_max: int, n_requests: int) -> int:
+        """How many tokens of the draft model, for each request in `chances`, make the tokens per second most."""
+        n_chosen = len(chances)
+        token_s = (self._draft_times.seconds(n_chosen) if self._draft_times.is_known else
+                   FIRST_DRAFT_PART * self._times.seconds(n_chosen))
+        expected = float(n_requests)
+        best_length, best = 0, expected / self._times.seconds(n_requests)
+        for n in range(1, n_max + 1):
+            expected += sum(each[n - 1] for each in chances if n <= len(each))
+            speed = expected / (self._times.seconds(n_requests + n * n_chosen) + n * token_s)
+            if speed > best:
+                best_length, best = n, speed
+        return best_length
+
+    def _take_drafts(self, model: DraftModel, chosen: Sequence[tuple[Request, Track]], length: int,
+                     n_requests: int) -> None:
+        """Let `model` propose, and requests pay for it, but not for what it reads before it can."""
+        start = time.perf_counter()
+        proposals = model.propose_all([request for request, _ in chosen], length)
+        elapsed_s = time.perf_counter() - start
+        n_ready = sum(bool(proposal.tokens) for proposal in proposals)
+        if n_ready == len(chosen):
+            self._draft_times.saw(n_ready, elapsed_s / length)
+        if not n_ready or not self._draft_times.is_known:
+            return
+        seconds = self._draft_times.seconds(n_ready) * length / n_ready
+        for (_, track), proposal in zip(chosen, proposals, strict=True):
+            if proposal.tokens:
+                track.proposal, track.chances = proposal, track.chances_of(proposal, self._rates)
+                track.balance -= seconds * n_requests / self._times.seconds(n_requests)
 
     def _lengths(self, tracks: Sequence[Track]) -> list[int]:
         """How many tokens of its proposal each request drafts.

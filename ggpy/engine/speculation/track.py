@@ -77,10 +77,10 @@ class Track:
         n_expected = sum(proposal.confidences[: min(n_drafted, n_accepted + 1)])
         for each in (self.rates, rates):
             each.setdefault(proposal.kind, Rate()).saw(n_expected, n_accepted)
-        if n_accepted:
-            self.rests.pop(proposal.kind, None)
-        elif self.is_try:
+        if self.is_try and n_accepted < n_drafted:
             self.rests.setdefault(proposal.kind, Rest()).double()
+        elif n_accepted:
+            self.rests.pop(proposal.kind, None)
 
     def chances_of(self, proposal: Proposal, rates: dict[str, Rate]) -> list[float]:
         """For the first tokens of `proposal`, how likely each and all before it are right; not of hopeless ones."""
