@@ -1,0 +1,198 @@
+"""What an engine in another process is asked, what it answers, and both as bytes.
+
+One message of the transport is a byte with the version and a list of messages in msgpack: all that one step of the
+engine brings travels together. Times are seconds; an absolute one is of `time.perf_counter`, which processes share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from ggpy import errors
+from ggpy.engine.config import SamplingParams
+from ggpy.engine.request import Event, FinishReason
+from ggpy.errors import EngineError, GgpyError
+
+VERSION = 1             # of the messages below; any change of what is there makes it another one
+
+Float32 = NDArray[np.float32]
+Outputs = Literal["logits", "hidden", "mean"]       # rows of logits or hidden states, or the mean of the latter
+
+
+class Message(msgspec.Struct, frozen=True, tag=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Base of all messages; the class's name tells them apart."""
+
+
+class Generate(Message, frozen=True, kw_only=True):
+    """Answer `prompt_tokens` `n` times. Requests `id` to `id + n - 1` get the answers; the client gives the id."""
+
+    id: int = 0
+    prompt_tokens: Sequence[int]
+    params: SamplingParams = SamplingParams()
+    n: int = 1
+
+
+class Cancel(Message, frozen=True):
+    """End request or call `id`; nothing more is heard of it."""
+
+    id: int
+
+
+class Compute(Message, frozen=True):
+    """Outputs of the last `n_outputs` of `tokens`: the Reply has an Array (n_outputs, width), (1, width) of a mean."""
+
+    id: int
+    kind: Outputs
+    tokens: Sequence[int]
+    n_outputs: int
+
+
+class GetStatus(Message, frozen=True):
+    """How busy the engine is; the Reply has a Status. It comes between two steps, so it also shows that they go on."""
+
+    id: int
+
+
+class Shutdown(Message, frozen=True):
+    """End: what is not finished gets no answer, the client says so. The last message that the engine reads."""
+
+
+Command = Generate | Cancel | Compute | GetStatus | Shutdown
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """An error of ggpy, by the name of its class."""
+
+    kind: str
+    text: str
+
+    @classmethod
+    def of(cls, error: GgpyError) -> Failure:
+        return cls(type(error).__name__, str(error))
+
+    def exception(self) -> GgpyError:
+        """The error again; a plain GgpyError if errors.py has no such class."""
+        found = getattr(errors, self.kind, None)
+        return (found if isinstance(found, type) and issubclass(found, GgpyError) else GgpyError)(self.text)
+
+
+class Array(Message, frozen=True):
+    """Rows of float32."""
+
+    shape: tuple[int, int]
+    data: bytes
+
+    @classmethod
+    def of(cls, rows: Float32) -> Array:
+        return cls((rows.shape[0], rows.shape[1]), np.ascontiguousarray(rows, np.float32).tobytes())
+
+    def rows(self) -> Float32:
+        """(shape), read-only. Raises EngineError if the data are not so many numbers."""
+        n_rows, width = self.shape
+        if min(self.shape) < 0 or len(self.data) != 4 * n_rows * width:
+            raise EngineError(f"the engine's process sent {len(self.data):,} bytes for {n_rows:,} rows of {width:,} "
+                              "numbers; was ggpy updated while it ran? Start it again")
+        return np.frombuffer(self.data, np.float32).reshape(self.shape)
+
+
+class Status(Message, frozen=True):
+    """How busy an engine is."""
+
+    n_running: int
+    n_waiting: int
+
+
+class Progress(Message, frozen=True):
+    """`done` of `of` parts of `stage` of the start are behind us; `name` is the last of them."""
+
+    stage: Literal["loading", "compiling"]
+    name: str = ""
+    done: int = 0
+    of: int = 0
+
+
+class Ready(Message, frozen=True):
+    """The model is there."""
+
+    n_ctx: int          # tokens that one request may hold
+    n_vocab: int
+    n_embd: int
+    max_running: int    # requests that a step serves
+
+
+class StartFailed(Message, frozen=True):
+    """The model could not be opened; the process ends."""
+
+    error: Failure
+
+
+class Tokens(Message, frozen=True):
+    """What a step brought to a request: an Event of the engine, of answer `index` of those asked for."""
+
+    request_id: int
+    index: int = 0
+    tokens: tuple[int, ...] = ()
+    text: str = ""                              # it may lag behind the tokens
+    finish_reason: FinishReason | None = None   # set in the last one of an answer
+    error: Failure | None = None                # why, if the finish reason is "error"
+    num_cached: int = 0                         # tokens of the prompt that were not computed
+    time_s: float = 0.0
+
+    @classmethod
+    def of(cls, event: Event, index: int = 0) -> Tokens:
+        error = None if event.error is None else Failure.of(event.error)
+        return cls(event.request_id, index, event.tokens, event.text, event.finish_reason, error, event.num_cached,
+                   event.time_s)
+
+    @classmethod
+    def failure(cls, request_id: int, index: int, error: GgpyError) -> Tokens:
+        """The last event of a request that fails."""
+        return cls(request_id, index, finish_reason="error", error=Failure.of(error))
+
+
+class Reply(Message, frozen=True):
+    """The answer to a call, or why there is none."""
+
+    id: int
+    value: Array | Status | str | None = None
+    error: Failure | None = None
+
+
+Answer = Progress | Ready | StartFailed | Tokens | Reply
+
+T = TypeVar("T")
+_encoder = msgspec.msgpack.Encoder()
+_commands = msgspec.msgpack.Decoder(list[Command])
+_answers = msgspec.msgpack.Decoder(list[Answer])
+
+
+def encode(messages: Sequence[Message]) -> bytes:
+    """`messages` as they travel."""
+    return bytes((VERSION,)) + _encoder.encode(messages)
+
+
+def decode_commands(data: bytes) -> list[Command]:
+    """What `encode` made of commands. Raises EngineError if `data` is anything else."""
+    return _decode(data, _commands)
+
+
+def decode_answers(data: bytes) -> list[Answer]:
+    """What `encode` made of answers. Raises EngineError if `data` is anything else."""
+    return _decode(data, _answers)
+
+
+def _decode(data: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
+    if data[:1] != bytes((VERSION,)):
+        found = f"version {data[0]}" if data else "nothing at all"
+        raise EngineError(f"a message between ggpy's processes has {found}, expected version {VERSION}; was ggpy "
+                          "updated while it ran? Start it again")
+    try:
+        return decoder.decode(memoryview(data)[1:])
+    except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+        raise EngineError(f"a message between ggpy's processes cannot be read ({error}); was ggpy updated while it "
+                          "ran? Start it again") from error

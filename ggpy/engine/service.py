@@ -1,0 +1,152 @@
+"""An engine that obeys messages, whichever way they come."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+from ggpy.engine.config import MAX_SEED, SamplingParams
+from ggpy.engine.core import EngineCore
+from ggpy.engine.loop import Call, Cancel, Close, EngineLoop, Submit, described
+from ggpy.engine.messages import (
+    Answer,
+    Array,
+    Command,
+    Compute,
+    Failure,
+    Generate,
+    GetStatus,
+    Ready,
+    Reply,
+    Shutdown,
+    Status,
+    Tokens,
+)
+from ggpy.engine.messages import Cancel as CancelMessage
+from ggpy.engine.request import Event, Request
+from ggpy.errors import GgpyError
+
+N_PREPARING = 4     # requests that are made ready at a time: one may have samplers or a grammar to compile
+
+logger = logging.getLogger("ggpy")
+
+
+class EngineService:
+    """Serves one client: `obey` takes its messages, in one thread; `send` gets lists of answers, in several.
+
+    The engine runs in whichever thread calls `run`.
+    """
+
+    def __init__(self, core: EngineCore, send: Callable[[list[Answer]], None]) -> None:
+        self._prepare_request = core.prepare
+        self._loop = EngineLoop(core, self._flush)
+        self._send = send
+        self._answers: list[Answer] = []        # of this step; the engine's thread alone touches it
+        self._preparing: set[int] = set()       # requests on their way to the engine
+        self._calls: dict[int, Call] = {}
+        self._lock = threading.Lock()           # of the two above
+        self._pool = ThreadPoolExecutor(N_PREPARING, thread_name_prefix="ggpy-prepare")
+        self.ready = Ready(core.config.n_ctx, core.backend.n_vocab, core.backend.n_embd,
+                           min(core.config.max_running, core.backend.max_outputs))
+
+    def run(self) -> None:
+        """Serve until `obey` has got Shutdown; then the model's memory is free."""
+        try:
+            self._loop.run()
+        finally:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def obey(self, command: Command) -> None:
+        """Have the engine do what `command` asks for; waits for nothing."""
+        match command:
+            case Generate():
+                self._generate(command)
+            case CancelMessage(id=cancelled):
+                self._cancel(cancelled)
+            case Compute(kind=kind):
+                what = "compute logits" if kind == "logits" else "compute hidden states"
+                self._call(command.id, what, functools.partial(computed, command))
+            case GetStatus():
+                self._call(command.id, "tell its status", lambda core, _: status_of(core))
+            case Shutdown():
+                self._loop.commands.put(Close())
+
+    def _generate(self, command: Generate) -> None:
+        """Make its requests, in the order of service, and have them prepared in another thread."""
+        requests = [Request(command.prompt_tokens, varied(command, i), id=command.id + i) for i in range(command.n)]
+        with self._lock:
+            self._preparing.update(request.id for request in requests)
+        self._pool.submit(self._prepare, requests)
+
+    def _prepare(self, requests: Sequence[Request]) -> None:
+        for index, request in enumerate(requests):
+            try:
+                generation = self._prepare_request(request)
+            except GgpyError as error:
+                self._refuse(request.id, index, error)
+            except Exception as error:
+                logger.exception("the engine failed to prepare a request")
+                self._refuse(request.id, index, GgpyError(f"the engine failed to prepare it ({described(error)})"))
+            else:
+                with self._lock:        # a Cancel comes before it is sent, or after that
+                    if request.id in self._preparing:
+                        self._preparing.remove(request.id)
+                        self._loop.commands.put(Submit(generation, functools.partial(self._deliver, index)))
+
+    def _refuse(self, request_id: int, index: int, error: GgpyError) -> None:
+        with self._lock:
+            self._preparing.discard(request_id)
+        self._send([Tokens.failure(request_id, index, error)])
+
+    def _cancel(self, cancelled: int) -> None:
+        with self._lock:
+            call = self._calls.pop(cancelled, None)
+            if call is not None:
+                call.is_wanted = False
+            elif cancelled in self._preparing:
+                self._preparing.remove(cancelled)
+            else:
+                self._loop.commands.put(Cancel(cancelled))
+
+    def _call(self, call_id: int, what: str, function: Callable[[EngineCore, Callable[[], bool]], Any]) -> None:
+        call = Call(what, function, functools.partial(self._reply, call_id))
+        with self._lock:
+            self._calls[call_id] = call
+        self._loop.commands.put(call)
+
+    def _reply(self, call_id: int, value: Array | Status | str | GgpyError) -> None:
+        with self._lock:
+            self._calls.pop(call_id, None)
+        self._answers.append(Reply(call_id, error=Failure.of(value)) if isinstance(value, GgpyError) else
+                             Reply(call_id, value))
+
+    def _deliver(self, index: int, event: Event) -> None:
+        self._answers.append(Tokens.of(event, index))
+
+    def _flush(self) -> None:
+        if self._answers:
+            answers, self._answers = self._answers, []
+            self._send(answers)
+
+
+def varied(command: Generate, index: int) -> SamplingParams:
+    """The parameters of answer `index`: a given seed counts up, so that the answers differ."""
+    seed = command.params.seed
+    return command.params if seed is None else replace(command.params, seed=(seed + index) & MAX_SEED)
+
+
+def computed(command: Compute, core: EngineCore, is_wanted: Callable[[], bool]) -> Array:
+    """What `command` asks for."""
+    compute = core.logits if command.kind == "logits" else core.hidden
+    rows = compute(command.tokens, command.n_outputs, is_wanted)
+    return Array.of(rows.mean(axis=0, keepdims=True) if command.kind == "mean" else rows)
+
+
+def status_of(core: EngineCore) -> Status:
+    """How busy `core` is."""
+    return Status(len(core.scheduler.running), len(core.scheduler.waiting))
