@@ -54,18 +54,23 @@ class Speculator:
         self._tracks: dict[int, Track] = {}         # by request
         self._results: list[tuple[Track, int, int]] = []        # of the step: track, drafted, accepted
         self._step_s: float | None = None
+        self._drafting_s = 0.0                      # of it, the time of `draft`
         self._proposing_s = 0.0                     # a request and a step, lately
         self._most_rows = 1                         # of a step so far
         self._n_since_plain = PLAIN_EVERY           # steps; the first one is plain
 
     def draft(self, requests: Sequence[Request]) -> None:
         """Set `draft_tokens` of `requests`, those that generate, for the next step."""
+        start = time.perf_counter()
         self._learn()
         for request in requests:
             request.draft_tokens = ()
         self._n_since_plain += 1
-        if self._n_since_plain > PLAIN_EVERY or not requests:
-            return
+        if requests and self._n_since_plain <= PLAIN_EVERY:
+            self._draft(requests)
+        self._drafting_s = time.perf_counter() - start
+
+    def _draft(self, requests: Sequence[Request]) -> None:
         start = time.perf_counter()
         tracks = [self._tracks.setdefault(request.id, Track()) for request in requests]
         asked: list[tuple[Request, Track, int]] = []        # with the most tokens that it may draft
@@ -84,10 +89,14 @@ class Speculator:
     def saw(self, request: Request, n_drafted: int, n_accepted: int, step_s: float | None) -> None:
         """Learn that `n_drafted` tokens of `request` were checked and `n_accepted` of them were right.
 
-        To be called for requests without drafts too. `step_s` is the time of the whole step, sampling included, the
-        same in each call; None if the step also read prompts, and so cannot be compared with others.
+        To be called for requests without drafts too. `step_s` is the time of the whole step, from `draft` to the choice
+        of tokens, the same in each call; None if the step also read prompts, and so cannot be compared with others.
         """
-        self._results.append((self._tracks.setdefault(request.id, Track()), n_drafted, n_accepted))
+        track = self._tracks.setdefault(request.id, Track())
+        n = len(request.draft_tokens)
+        if request.draft_tokens != track.proposal.tokens[:n]:       # a grammar knew better what must follow
+            track.proposal = NOTHING
+        self._results.append((track, n_drafted, n_accepted))
         self._step_s = step_s
 
     def finished(self, request: Request) -> None:
@@ -97,6 +106,11 @@ class Speculator:
             proposer.finished(request)
         if self._draft_model is not None:
             self._draft_model.finished(request)
+
+    def close(self) -> None:
+        """Free the draft model."""
+        if self._draft_model is not None:
+            self._draft_model.close()
 
     def _limit(self, request: Request, n_requests: int) -> int:
         """Drafts that a request may have: each step adds one token more than it has drafts."""
@@ -233,11 +247,11 @@ class Speculator:
         n_drafts = sum(n_drafted for _, n_drafted, _ in results)
         self._most_rows = max(self._most_rows, len(results) + n_drafts)
         if self._step_s is not None:
-            self._times.saw(len(results) + n_drafts, self._step_s)
+            self._times.saw(len(results) + n_drafts, self._step_s - self._drafting_s)
         if n_drafts == 0:
             self._n_since_plain = 0
         cost = self._row_cost(len(results), n_drafts)
         for track, n_drafted, n_accepted in results:
             track.earn(INCOME + n_accepted - n_drafted * cost)
-            if n_drafted:
+            if n_drafted and track.proposal.tokens:
                 track.learn(n_drafted, n_accepted, self._rates)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
-PRIOR_PER_ROW = 0.06    # of the time of one row: what each further row takes until it is known
+PRIOR_PER_ROW = 0.15    # of the time of one row: what each further row takes until it is known
 DRIFT = 0.1             # how fast all times follow a change that every step shows, such as that of longer contexts
 LEARNING = 0.05         # how fast the time of one number of rows follows, once it is known well
 MOST = 2.0              # one step may make a time seem at most so many times as long, or as short
