@@ -192,7 +192,7 @@ class KVCache:
             first = self._first_seen(group, kv.num_computed)
             for node in kv.path[kv.first_held[group] : first]:
                 self._unhold(node, group)
-            kv.first_held[group] = max(first, kv.first_held[group])
+            kv.first_held[group] = first
 
     def close(self, kv: SequenceKV) -> None:
         """End a sequence; what it computed stays until its pages are needed. A second time nothing happens."""
@@ -334,6 +334,7 @@ class KVCache:
         if twin is None:
             self._add(node)
             return
+        self._drop_beginnings(node)
         node.parent.remove(node)
         for group, pool in enumerate(self._pools):
             page = _present(node, group)
@@ -356,11 +357,15 @@ class KVCache:
             self._add(node)
 
     def _add(self, node: Node) -> None:
-        """Share a page that was growing; others whose tokens it begins with are of no more use."""
-        for shorter in node.parent.beginnings(node.key):
-            self._remove(shorter)
+        """Share a page that was growing."""
+        self._drop_beginnings(node)
         node.parent.growing.remove(node)
         node.parent.add(node)
+
+    def _drop_beginnings(self, node: Node) -> None:
+        """Remove the pages whose tokens are the first of `node`, which has pages in all groups: they are of no use."""
+        for shorter in node.parent.beginnings(node.key):
+            self._remove(shorter)
 
     def _hold(self, node: Node, group: int) -> int:
         """Add a holder; returns the page."""

@@ -190,6 +190,27 @@ def test_nothing_of_a_failed_computation_is_reused(store: PageStore) -> None:
     assert (store.cache.n_idle, store.cache.n_held) == ((1,), (0,))
 
 
+def test_a_failure_forgets_no_page_that_was_there_before(store: PageStore) -> None:
+    """Two sequences computed the first page at the same time; the one whose page was dropped for the other's fails."""
+    first, failed = store.cache.open(range(40)), store.cache.open(range(40))
+    assert store.compute(first, range(40), 32)
+    assert store.compute(failed, range(40), 32)
+    store.cache.discard(failed)
+    assert store.cache.find(range(40)).num_cached == 32
+
+
+def test_a_salt_may_come_back_while_a_failed_page_of_it_is_held(store: PageStore) -> None:
+    """What others have stored under the salt by then is not lost when that page goes."""
+    failed = store.cache.open(range(64))
+    assert store.compute(failed, range(64))
+    sharing = store.cache.open(range(33))
+    store.cache.discard(failed)
+    other = store.run(range(100, 140))
+    store.cache.close(sharing)
+    assert other.num_cached == 0
+    assert [*store.cache.paths()] == [(0, [*range(100, 140)])]
+
+
 def test_everything_is_forgotten_at_once(store: PageStore) -> None:
     """Closing a sequence from before then does nothing."""
     kv = store.cache.open(range(80))
