@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,8 +22,7 @@ from ggpy.errors import ConfigError, RequestError
 from ggpy.gguf import GGUFFile
 from ggpy.hub.resolve import resolve_model
 from ggpy.loading import ModelOptions, Progress, open_core
-from ggpy.text import ChatOptions, ChatTemplate, Tokenizer, check_options, file_templates
-from ggpy.text.builtin_templates import BUILTIN_TEMPLATES, jinja_source
+from ggpy.text import ChatOptions, ChatTemplate, ModelText, Tokenizer, check_options
 
 __all__ = ["LLM", "Completion", "CompletionStream", "Timings"]
 
@@ -67,12 +65,15 @@ class LLM:
         self.path = resolve(model)
         gguf = GGUFFile(self.path)
         self.metadata = gguf.metadata
-        self.tokenizer = Tokenizer.from_metadata(gguf.metadata)
-        if chat_template is not None:
-            self.chat_template = compiled(chat_template, self.tokenizer)
+        self._text = ModelText(gguf.metadata, chat_template)
         core = open_core(gguf, self.tokenizer, options, progress)
         self.n_ctx, self.n_vocab, self.n_embd = core.config.n_ctx, core.backend.n_vocab, core.backend.n_embd
         self._client = EngineClient(core)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """What turns text into token ids and back."""
+        return self._text.tokenizer
 
     @property
     def has_chat_template(self) -> bool:
@@ -80,12 +81,12 @@ class LLM:
 
         Raises TemplateError if what it has is not a string.
         """
-        return "default" in file_templates(self.metadata)
+        return self._text.has_chat_template
 
-    @functools.cached_property
+    @property
     def chat_template(self) -> ChatTemplate:
         """How messages are written. Raises TemplateError if the template in the file does not compile."""
-        return ChatTemplate.from_metadata(self.metadata, self.tokenizer)
+        return self._text.chat_template
 
     def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
         """Token ids of `text`. `add_special` adds BOS and the like where the model wants them; `parse_special` reads
@@ -187,17 +188,6 @@ def resolve(model: str | os.PathLike[str]) -> Path:
     if not isinstance(spec, str):
         raise ConfigError(f"model={model!r:.80}: expected a path to a GGUF file or a name")
     return resolve_model(spec)
-
-
-def compiled(template: str | ChatTemplate, tokenizer: Tokenizer) -> ChatTemplate:
-    """`template`, compiled if it is Jinja source or a built-in name. Raises TemplateError if it does not compile."""
-    if isinstance(template, ChatTemplate):
-        return template
-    source = jinja_source(template) if isinstance(template, str) else None
-    if source is None:
-        raise ConfigError(f"chat_template={template!r:.80}: expected Jinja source, a ChatTemplate or one of "
-                          f"{', '.join(BUILTIN_TEMPLATES)}")
-    return ChatTemplate.from_source(source, tokenizer, key="chat_template")
 
 
 def check_chat_options(method: str, options: Mapping[str, Any]) -> None:

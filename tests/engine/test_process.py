@@ -25,6 +25,7 @@ from ggpy.engine.thread_client import ThreadClient
 from ggpy.engine.transport import ChildPipes, ParentPipes
 from ggpy.errors import EngineError, GGUFError, PromptTooLongError, RequestError
 from ggpy.loading import ModelOptions, load_core
+from ggpy.text import ModelText
 from tests.engine.engines import N_CTX, load_broken, load_dying, load_hashed, load_missing
 
 Client = TypeVar("Client", bound=AsyncClient)
@@ -369,14 +370,14 @@ CLEAN_PARENT = textwrap.dedent("""
     from ggpy.engine.messages import Generate
     from ggpy.engine.process_client import ProcessClient
     from ggpy.loading import ModelOptions, load_core
-    from ggpy.text import Tokenizer
-    from ggpy.gguf import GGUFFile
+    from ggpy.text import ModelText
 
     async def main(path):
-        tokenizer = Tokenizer.from_metadata(GGUFFile(path).metadata)
+        text = ModelText.from_file(path)
+        prompt = text.chat_tokens([{"role": "user", "content": "What is the capital of France?"}])
         async with await ProcessClient.start(partial(load_core, path, ModelOptions(n_ctx=256))) as client:
-            job = Generate(prompt_tokens=tokenizer.encode("The capital of France is"),
-                           params=SamplingParams(temperature=0, max_tokens=8))
+            job = Generate(prompt_tokens=prompt, params=SamplingParams(temperature=0, max_tokens=8))
+            print(*[event.text async for event in client.generate(job)], sep="")
             print(*[token async for event in client.generate(job) for token in event.tokens])
 
     asyncio.run(main(sys.argv[1]))
@@ -388,14 +389,15 @@ def test_a_model_in_a_process_gives_the_tokens_that_it_gives_here(model_path: Ca
     """And the process that asks loads no compiler."""
     path = model_path("smollm2")
     asked = subprocess.run([sys.executable, "-c", CLEAN_PARENT, str(path)], capture_output=True, text=True, check=True)
-    tokens, compilers = asked.stdout.split("\n")[:2]
+    text, tokens, compilers = asked.stdout.split("\n")[:3]
     core = load_core(path, ModelOptions(n_ctx=256))
 
     async def ask() -> list[int]:
-        prompt = core.tokenizer.encode("The capital of France is")
+        prompt = ModelText.from_file(path).chat_tokens([{"role": "user", "content": "What is the capital of France?"}])
         async with ThreadClient(core) as client:
-            return await tokens_of(client, Generate(prompt_tokens=prompt,
-                                                    params=SamplingParams(temperature=0, max_tokens=8)))
+            params = SamplingParams(temperature=0, max_tokens=8)
+            return await tokens_of(client, Generate(prompt_tokens=prompt, params=params))
 
+    assert "Paris" in text
     assert [int(token) for token in tokens.split()] == asyncio.run(ask())
     assert compilers == ""
