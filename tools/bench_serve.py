@@ -186,15 +186,21 @@ async def _measure(args: argparse.Namespace, runs: Sequence[Run]) -> tuple[list[
         words = await target.words()
         n_ctx = await target.n_ctx()
         if not args.no_warmup:
-            await _warm_up(target, words)
-        summaries = [await measure(run, target, words, n_ctx, goals=_goals(args), pool_tokens=args.pool_tokens or None,
-                                   time_scale=args.time_scale, progress=_say if args.progress else _say_nothing)
+            await warm_up(target, words)
+        summaries = [await measure(run, target, words, n_ctx=n_ctx, goals=_goals(args), time_scale=args.time_scale,
+                                   pool_tokens=args.pool_tokens or None,
+                                   progress=_say if args.progress else say_nothing)
                      for run in runs]
     return summaries, target.lacks
 
 
-async def measure(run: Run, target: Target, words: Sequence[int], n_ctx: int | None, *, goals: Goals,
-                  pool_tokens: int | None, time_scale: float, progress: Progress) -> Summary:
+def say_nothing(done: int, total: int) -> None:
+    """The progress of a run that nobody watches."""
+
+
+async def measure(run: Run, target: Target, words: Sequence[int], *, n_ctx: int | None = None,
+                  goals: Goals | None = None, pool_tokens: int | None = None, time_scale: float = 1.0,
+                  progress: Progress = say_nothing) -> Summary:
     """The figures of one run. Raises RequestError if no request fits a context of `n_ctx` tokens."""
     from ggpy.tools.bench_serve_load import run_closed, run_open
     from ggpy.tools.bench_serve_plan import cut_to
@@ -216,7 +222,7 @@ async def measure(run: Run, target: Target, words: Sequence[int], n_ctx: int | N
                      n_preempted=None if before is None or after is None else after - before)
 
 
-async def _warm_up(target: Target, words: Sequence[int]) -> None:
+async def warm_up(target: Target, words: Sequence[int]) -> None:
     """A few short requests side by side, which are not measured."""
     from ggpy.tools.bench_serve_load import run_closed
     from ggpy.tools.bench_serve_workloads import Size, chat
@@ -229,14 +235,11 @@ async def _warm_up(target: Target, words: Sequence[int]) -> None:
 @asynccontextmanager
 async def _target(args: argparse.Namespace) -> AsyncIterator[Target]:
     """What is measured; a model that was loaded for it is freed at the end."""
-    from ggpy.tools.bench_serve_targets import InProcess, LlamaServer, OpenAIServer
+    from ggpy.tools.bench_serve_targets import LlamaServer, OpenAIServer, open_engine
 
     if args.url is None:
-        from ggpy.tools.loading import load
-
-        with load(args.model, **model_options(args)) as llm:
-            async with InProcess(llm) as target:
-                yield target
+        async with open_engine(args.model, **model_options(args)) as engine:
+            yield engine
     elif args.api == "llama":
         async with LlamaServer(args.url, api_key=args.api_key) as server:
             yield server
@@ -245,15 +248,12 @@ async def _target(args: argparse.Namespace) -> AsyncIterator[Target]:
             yield openai
 
 
-def _goals(args: argparse.Namespace) -> Goals:
+def _goals(args: argparse.Namespace) -> Goals | None:
     from ggpy.tools.bench_serve_stats import Goals
 
-    return Goals(ttft_ms=args.slo_ttft, tpot_ms=args.slo_tpot, e2e_ms=args.slo_e2e)
+    limits = (args.slo_ttft, args.slo_tpot, args.slo_e2e)
+    return None if limits == (None, None, None) else Goals(*limits)
 
 
 def _say(done: int, total: int) -> None:
     print(f"ggpy bench serve: {done} of {total} requests", file=sys.stderr, flush=True)
-
-
-def _say_nothing(done: int, total: int) -> None:
-    pass

@@ -22,9 +22,6 @@ class Goals:
     tpot_ms: float | None = None
     e2e_ms: float | None = None
 
-    def __bool__(self) -> bool:
-        return any(limit is not None for limit in asdict(self).values())
-
     def are_met(self, record: Record) -> bool:
         """Whether `record` keeps all of them."""
         values = (ttft_ms(record), tpot_ms(record) or 0.0, e2e_ms(record))
@@ -97,7 +94,7 @@ class Summary:
         return asdict(self)
 
 
-def summarise(records: Sequence[Record], *, target: str, load: str, goals: Goals = Goals(),
+def summarise(records: Sequence[Record], *, target: str, load: str, goals: Goals | None = None,
               pool_tokens: int | None = None, n_preempted: int | None = None) -> Summary:
     """The figures of `records`, which are in the order in which they were due."""
     ok = [record for record in records if record.is_ok]
@@ -118,7 +115,7 @@ def summarise(records: Sequence[Record], *, target: str, load: str, goals: Goals
         tpot_ms=quantiles([value for r in ok if (value := tpot_ms(r)) is not None]),
         itl_ms=quantiles([gap for r in ok for gap in gaps_ms(r)]), e2e_ms=quantiles([e2e_ms(r) for r in ok]),
         output_tokens_per_s=rate(n_output), total_tokens_per_s=rate(n_prompt + n_output), requests_per_s=rate(len(ok)),
-        goodput_per_s=rate(sum(map(goals.are_met, ok))) if goals else None,
+        goodput_per_s=None if goals is None else rate(sum(map(goals.are_met, ok))),
         hit_rate=sum(known) / n_prompt if known and len(known) == len(cached) else None,
         hit_rate_unlimited=unlimited.hit_rate,
         hit_rate_lru=None if pool_tokens is None else bound((r.access for r in ok), pool_tokens).hit_rate,

@@ -8,6 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
@@ -123,6 +124,16 @@ class InProcess:
 
     async def n_preempted(self) -> int | None:
         return None
+
+
+@asynccontextmanager
+async def open_engine(model: str, **options: Any) -> AsyncIterator[InProcess]:
+    """The model, loaded with the keyword arguments of LLM, and freed at the end."""
+    from ggpy.tools.loading import load
+
+    with load(model, **options) as llm:
+        async with InProcess(llm) as target:
+            yield target
 
 
 class Server(ABC):

@@ -1,6 +1,7 @@
 """How a plan is sent: clients, times, turns that wait for answers; and the targets that it is sent to."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Self
@@ -53,7 +54,7 @@ class FakeTarget:
         for _ in range(n_output):
             await asyncio.sleep(0)
         self.n_busy -= 1
-        now = asyncio.get_running_loop().time()
+        now = time.perf_counter()
         return Answer(list(range(5000, 5000 + n_output)), n_output, [now] * n_output, 0)
 
 
