@@ -41,6 +41,13 @@ class GrammarTokens:
         marked = MARK.encode() + text if isinstance(text, bytes) else MARK + text
         return encode(marked, add_special=False, parse_special=parse_special)[len(before):]
 
+    def token_id(self, text: str) -> int | None:
+        """The token that a grammar calls "<text>", its spelling, or "<[id]>"."""
+        if text.startswith("<[") and text.endswith("]>") and text[2:-2].isdecimal() and len(text) < 16:
+            id_ = int(text[2:-2])
+            return id_ if id_ < self.n_vocab else None
+        return self.tokenizer.token_id(text)
+
 
 class _Wrapper:
     """What llguidance asks of a tokenizer."""
