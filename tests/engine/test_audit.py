@@ -1,0 +1,92 @@
+"""An audit finds what a cache holds that computing it again would not give, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ggpy.backends.base import StepSequence
+from ggpy.backends.cpu import CpuBackend
+from ggpy.engine.audit import Difference, audit, audit_stored
+from ggpy.engine.radix import KVCache, SequenceKV
+from tests.backends.steps import cpu
+from tests.models.arch_data import ArchModel
+
+TOKENS = [*range(3, 103)]       # three pages and four tokens
+
+
+@pytest.fixture(scope="module")
+def backend(arch_model: Callable[[str], ArchModel]) -> Iterator[CpuBackend]:
+    """Layers of full attention and layers with a window of 16."""
+    with cpu(arch_model("gemma3"), n_pages=(12, 10), table_pages=8, max_tokens=24) as backend:
+        yield backend
+
+
+@pytest.fixture
+def cache(backend: CpuBackend) -> KVCache:
+    """Two prompts have been computed, which have 70 tokens in common."""
+    cache = KVCache([group.window for group in backend.kv_groups], backend.n_pages, backend.table_pages,
+                    backend.copy_page)
+    for tokens in (TOKENS, [*TOKENS[:70], *range(200, 220)]):
+        compute(backend, cache, cache.open(tokens), tokens)
+    return cache
+
+
+def compute(backend: CpuBackend, cache: KVCache, kv: SequenceKV, tokens: list[int]) -> None:
+    """Compute what is missing of `tokens`, in steps of up to 24 rows, and close."""
+    while kv.num_computed < len(tokens):
+        start, end = kv.num_computed, min(kv.num_computed + 24, len(tokens))
+        assert cache.reserve(kv, end)
+        backend.forward([StepSequence(tokens[start:end], start, kv.page_table, 1)])
+        cache.advance(kv, tokens, end)
+    cache.close(kv)
+
+
+def spoil(backend: CpuBackend, group: int, page: int) -> None:
+    """Change all of a page in the least."""
+    backend.write_page(group, page, bytes(byte ^ 1 for byte in backend.read_page(group, page)))
+
+
+def test_what_is_reused_is_what_would_be_computed(backend: CpuBackend, cache: KVCache) -> None:
+    """Shared pages, a copied one, and a window."""
+    prompt = [*TOKENS[:75], 9]
+    kv = cache.open(prompt)
+    assert kv.num_cached == 75
+    before = (cache.n_held, [*cache.paths()])
+    assert audit(backend, cache, kv, prompt) == []
+    assert (cache.n_held, [*cache.paths()]) == before
+
+
+def test_all_that_is_stored_can_be_audited(backend: CpuBackend, cache: KVCache) -> None:
+    """Both prompts, whole."""
+    audited = audit_stored(backend, cache)
+    assert sorted(map(len, audited)) == [90, 100]
+    assert [*audited.values()] == [[], []]
+
+
+def test_a_full_page_that_differs_is_found(backend: CpuBackend, cache: KVCache) -> None:
+    """It is named by group and position, and so are the logits that follow."""
+    prompt = [*TOKENS[:75], 9]
+    kv = cache.open(prompt)
+    spoil(backend, 0, kv.page_table[0, 1])
+    assert audit(backend, cache, kv, prompt) == [Difference(32, 0), Difference(75, None)]
+    assert str(Difference(32, 0)) == "the page of positions 32 and on in KV group 0"
+
+
+@pytest.mark.parametrize("group", [0, 1])
+def test_a_partly_filled_page_that_differs_is_found(backend: CpuBackend, cache: KVCache, group: int) -> None:
+    """By the logits of the next token, which reads it."""
+    prompt = [*TOKENS[:75], 9]
+    kv = cache.open(prompt)
+    spoil(backend, group, kv.page_table[group, 2])
+    assert audit(backend, cache, kv, prompt) == [Difference(75, None)]
+
+
+def test_without_pages_nothing_is_audited(backend: CpuBackend, cache: KVCache) -> None:
+    """A request needs them more."""
+    prompt = [*TOKENS[:75], 9]
+    kv, other = cache.open(prompt), cache.open([250])
+    assert cache.reserve(other, 8 * 32)
+    assert audit(backend, cache, kv, prompt) is None
+    assert cache.n_held == (3 + 8, 2 + 8)
