@@ -4,12 +4,14 @@ A file is hostile input: every number in it is checked before it is used, at lea
 gguf.cpp does, and `GGUFError` is the only error.
 """
 
+import hashlib
 import math
 import mmap
 import os
 import re
 import stat
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +37,7 @@ from ggpy.gguf.types import (
 HEADER_BYTES = 24                           # magic, version, tensor count, key count
 MAX_TENSORS = 1 << 17
 MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8    # name, number of dims, one dim, type, offset
+SAMPLE_BYTES = 4096                         # of a tensor, at its start, middle and end: part of the fingerprint
 SPLIT_NAME = re.compile(r"(?P<stem>.*)-(?P<no>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
 
 
@@ -89,6 +92,19 @@ class GGUFFile:
         end = end // page * page if whole_pages else end
         if end > start:
             self._parts[tensor.part].map.madvise(number, start, end - start)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Tells models apart without reading all of them: a hash of the headers, and of samples of every tensor."""
+        digest = hashlib.sha256()
+        for part in self._parts:
+            header_bytes = min((tensor.offset for tensor in part.tensors.values()), default=len(part.file))
+            digest.update(part.file[:header_bytes].tobytes())
+            for tensor in part.tensors.values():
+                data = tensor.data
+                for sample in (data[:SAMPLE_BYTES], data[len(data) // 2:][:SAMPLE_BYTES], data[-SAMPLE_BYTES:]):
+                    digest.update(sample.tobytes())
+        return digest.hexdigest()
 
     def __repr__(self) -> str:
         return f"GGUFFile({str(self.path)!r}, {len(self.tensors)} tensors, {self.size_bytes:,} bytes)"

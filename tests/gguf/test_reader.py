@@ -266,3 +266,23 @@ def test_advice_leaves_the_data_as_it_is(tmp_path: Path) -> None:
     file.advise_dontneed(file.tensors["b"])
     for name, tensor in file.tensors.items():
         assert (tensor.data.view("<f4") == ord(name)).all()
+
+
+def test_a_fingerprint_tells_models_apart(tmp_path: Path) -> None:
+    """A copy has the same one; a changed key, a changed weight at the start, middle or end another."""
+    weights = np.arange(8192, dtype=np.float32).reshape(8, 1024)
+
+    def fingerprint(name: str, *, author: str = "me", changed: int | None = None) -> str:
+        values = weights.copy()
+        if changed is not None:
+            values.reshape(-1)[changed] = -1
+        writer = GGUFWriter(tmp_path / f"{name}.gguf")
+        writer.add("general.author", author)
+        writer.add_tensor("w", values)
+        writer.write()
+        return GGUFFile(writer.path).fingerprint
+
+    original = fingerprint("a")
+    assert fingerprint("b") == original
+    others = [fingerprint("c", author="you"), *(fingerprint(f"d{i}", changed=i) for i in (0, 4096, 8191))]
+    assert len({original, *others}) == 5
