@@ -15,7 +15,8 @@ from ggpy.kernels.cpu.step import PAGE_TOKENS  # positions whose keys and values
 from ggpy.kernels.cpu.team import Team
 
 __all__ = [
-    "PAGE_TOKENS", "Backend", "CacheTypes", "Compute", "KVGroup", "KVType", "Repack", "StepSequence", "kv_bytes"]
+    "PAGE_TOKENS", "Backend", "CacheTypes", "Compute", "KVGroup", "KVIdentity", "KVType", "Repack", "StepSequence",
+    "kv_bytes"]
 
 Compute = Literal["int8", "f32"]            # arithmetic of the products
 CacheTypes = tuple[KVType, KVType]          # of keys, of values
@@ -35,6 +36,17 @@ class StepSequence:
     PAGE_TOKENS * i on. Columns of positions that none of the rows sees are never read. The caller keeps it alive."""
     n_outputs: int
     """How many of the last rows need logits: 0 .. len(tokens)."""
+
+
+@dataclass(frozen=True, slots=True)
+class KVIdentity:
+    """What the bits of keys and values follow from, beside their tokens: where all is the same, pages mean the same."""
+
+    model: str
+    """Fingerprint of the file."""
+    numeric_path: str
+    """Kind of processor, revision of the kernels and their arithmetic."""
+    cache_types: CacheTypes
 
 
 class Backend(Protocol):
@@ -69,6 +81,10 @@ class Backend(Protocol):
 
     def hidden(self, sequences: Sequence[StepSequence]) -> NDArray[np.float32]:
         """As `forward`, but the hidden states (sum of n_outputs, n_embd) that the logits would be made of."""
+        ...
+
+    def kv_identity(self) -> KVIdentity:
+        """Whose pages these are; it takes some milliseconds."""
         ...
 
     def copy_page(self, group: int, source: int, target: int) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ggpy.backends.base import PAGE_TOKENS, KVGroup, StepSequence
+from ggpy.backends.base import PAGE_TOKENS, KVGroup, KVIdentity, StepSequence
 from ggpy.engine.config import EngineConfig
 from ggpy.engine.core import EngineCore
 from ggpy.engine.request import Event, Request
@@ -52,6 +52,9 @@ class HashBackend:
 
     def hidden(self, sequences: Sequence[StepSequence]) -> NDArray[np.float32]:
         return self.forward(sequences)[:, : self.n_embd]
+
+    def kv_identity(self) -> KVIdentity:
+        return KVIdentity("hash", "hash", ("f32", "f32"))
 
     def copy_page(self, group: int, source: int, target: int) -> None:
         self.pages[target] = self.pages[source]

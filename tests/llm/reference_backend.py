@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ggpy.backends.base import PAGE_TOKENS, StepSequence
+from ggpy.backends.base import PAGE_TOKENS, KVIdentity, StepSequence
 from ggpy.backends.reference import evaluate
 from ggpy.graph.ops import Attention, OutputKind
 from ggpy.graph.plan import kv_groups
@@ -58,6 +58,9 @@ class ReferenceBackend:
         n = -(-end // PAGE_TOKENS)
         tokens: NDArray[np.int64] = self.pools[group][sequence.page_table[group, :n]].ravel()[:end]
         return tokens
+
+    def kv_identity(self) -> KVIdentity:
+        return KVIdentity("reference", "reference", ("f32", "f32"))
 
     def copy_page(self, group: int, source: int, target: int) -> None:
         self.pools[group][target] = self.pools[group][source]

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ggpy.backends.base import PAGE_TOKENS, Compute, KVType, Repack, StepSequence
+from ggpy.backends.base import PAGE_TOKENS, Compute, KVIdentity, KVType, Repack, StepSequence
 from ggpy.backends.cpu.encode import Encoder, Entry
 from ggpy.backends.cpu.kv_pools import KVPools
 from ggpy.backends.cpu.memory import Arena, aligned
+from ggpy.backends.cpu.numeric_path import numeric_path
 from ggpy.backends.cpu.step import RopeMemory, StepMemory
 from ggpy.backends.cpu.trace import StepTrace, Work, work_of
 from ggpy.backends.cpu.weights import WeightStore, packed_bytes
@@ -54,7 +55,7 @@ class CpuBackend:
                  progress: library.Progress | None = None) -> None:
         if n_threads < 1 or max_tokens < 1:
             raise ConfigError(f"n_threads={n_threads}, max_tokens={max_tokens}: each must be at least 1")
-        self.max_tokens = max_tokens
+        self._gguf, self.max_tokens = gguf, max_tokens
         self.max_outputs = max_tokens if max_outputs is None else max_outputs
         float32 = compute == "f32"
         self.plan = lower(graph, wants_int8=lambda tensor: packing_of(tensor.type, float32=float32).int8,
@@ -140,6 +141,11 @@ class CpuBackend:
         self.team.run(self._tape, self._step.address, cycles)
         end_s = time.perf_counter()
         return StepTrace(self.work(sequences), cycles, begin_s, tape_s, end_s)
+
+    def kv_identity(self) -> KVIdentity:
+        """See Backend.kv_identity."""
+        path = numeric_path((entry.kernel for entry in self.entries), self.plan.rope_tables)
+        return KVIdentity(self._gguf.fingerprint, path, self._kv.types)
 
     def copy_page(self, group: int, source: int, target: int) -> None:
         """See Backend.copy_page."""
