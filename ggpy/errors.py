@@ -8,7 +8,8 @@ GgpyError
 ├── TemplateError           a chat template is missing or fails
 ├── RequestError            a request can't be served as it stands
 │   ├── PromptTooLongError  the prompt does not fit the context
-│   └── GrammarError        a grammar or schema is broken or asks for what cannot be enforced
+│   ├── GrammarError        a grammar or schema is broken or asks for what cannot be enforced
+│   └── SavedStateError     a saved state is damaged, or of another model or machine
 ├── OutOfPagesError         the KV pool is full
 ├── OutOfMemoryError        the system does not give the memory that a model needs
 ├── EngineError             the engine's process has ended, or is not there yet
@@ -51,6 +52,10 @@ class PromptTooLongError(RequestError):
 
 class GrammarError(RequestError):
     """A grammar or JSON schema is broken, too large or asks for what cannot be enforced; the text says where."""
+
+
+class SavedStateError(RequestError):
+    """A saved state cannot be written or used: it is damaged, or of another model, machine or version."""
 
 
 class OutOfPagesError(GgpyError):

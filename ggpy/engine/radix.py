@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
@@ -189,10 +189,16 @@ class KVCache:
             if len(node.key) == PAGE_BYTES:
                 self._share_full_page(kv)
         for group in self._window_of:
-            first = self._first_seen(group, kv.num_computed)
+            first = self.first_seen(group, kv.num_computed)
             for node in kv.path[kv.first_held[group] : first]:
                 self._unhold(node, group)
             kv.first_held[group] = first
+
+    def forget(self, nodes: Iterable[Node], group: int) -> None:
+        """Take the idle pages of `nodes` out of a group with a window: they do not hold what they should."""
+        for node in nodes:
+            if node.pages[group] is not None and not node.holders[group]:
+                self._empty(node, group)
 
     def close(self, kv: SequenceKV) -> None:
         """End a sequence; what it computed stays until its pages are needed. A second time nothing happens."""
@@ -233,6 +239,11 @@ class KVCache:
                 yield node.salt, to_tokens(key)
             stack += [(child, key) for child in (*node.children.values(), *node.growing)]
 
+    def first_seen(self, group: int, position: int) -> int:
+        """The first page that the token at `position` sees in `group`; 0 for group 0, which is held whole."""
+        window = self._window_of.get(group)
+        return 0 if window is None else max(0, position - window + 1) // PAGE_TOKENS
+
     def _num_usable(self, path: list[Node], tail: Node | None, n_tail: int) -> int:
         """How many tokens of a stored path can be reused: the most after which every window has all that it sees."""
         num_stored = len(path) * PAGE_TOKENS + n_tail
@@ -245,14 +256,9 @@ class KVCache:
             for group in run_starts:
                 if node.pages[group] is None:
                     run_starts[group] = i + 1
-            if all(self._first_seen(group, end) >= start for group, start in run_starts.items()):
+            if all(self.first_seen(group, end) >= start for group, start in run_starts.items()):
                 num_usable = end
         return num_usable
-
-    def _first_seen(self, group: int, position: int) -> int:
-        """The first page that the token at `position` sees in `group`."""
-        window = self._window_of.get(group)
-        return 0 if window is None else max(0, position - window + 1) // PAGE_TOKENS
 
     def _miss_cause(self, root: Node, path: list[Node], tail: Node | None, n_tail: int, key: bytes) -> MissCause:
         num_stored = len(path) * PAGE_TOKENS + n_tail
@@ -273,7 +279,7 @@ class KVCache:
         """Hold of `path` what the token at position `num_cached` sees; group 0 whole."""
         kv.path, kv.n_pages, kv.n_reused = list(path), len(path), len(path)
         for group in self._groups:
-            first = kv.first_held[group] = self._first_seen(group, num_cached)
+            first = kv.first_held[group] = self.first_seen(group, num_cached)
             for i, node in enumerate(path[first:], first):
                 kv.page_table[group, i] = self._hold(node, group)
 
