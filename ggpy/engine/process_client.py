@@ -51,13 +51,17 @@ class EngineProcess:
         self._pipes = ParentPipes(use_tcp=use_tcp)
         self._loop, self._received, self._ended = loop, received, ended
         command = [sys.executable, "-P", "-c", BOOT, PACKAGES]
-        # a session of its own: Ctrl-C on the terminal is for the parent, which says what is to become of the engine
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-                                         start_new_session=True)
+        try:    # in a session of its own: Ctrl-C on the terminal is for the parent, which says what follows from it
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                                             start_new_session=True)
+        except BaseException:
+            self._pipes.close()
+            raise
         self._tell_start(load)
-        self._reader = threading.Thread(target=self._read, name="ggpy-answers", daemon=True)
-        self._reader.start()
-        threading.Thread(target=self._wait, name="ggpy-wait", daemon=True).start()
+        self._threads = [threading.Thread(target=self._read, name="ggpy-answers", daemon=True),
+                         threading.Thread(target=self._wait, name="ggpy-wait", daemon=True)]
+        for thread in self._threads:
+            thread.start()
 
     @property
     def pid(self) -> int:
@@ -73,7 +77,8 @@ class EngineProcess:
 
     def dispose(self) -> None:
         """Free what the process needed here; it has ended."""
-        self._reader.join()
+        for thread in self._threads:
+            thread.join()
         self._pipes.close()
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
@@ -164,21 +169,22 @@ class ProcessClient(AsyncClient):
     async def _supervise(self) -> None:
         """Have a process run, another one if it fails, until the client is closed or there were too many failures."""
         n_failures = 0
-        while True:
-            error = await self._run_process()
-            self._fail_all(error)
-            if self._is_closing:
-                return
-            n_failures = 1 if self._has_answered else n_failures + 1
-            if self._ready is None or n_failures > len(self._delays_s):
-                self._start_error = self._start_error or error
-                self._settle_as("failed")
-                return
-            self.health = "restarting"
-            self._is_settled.clear()
-            delay_s = self._delays_s[n_failures - 1]
-            logger.error("%s; it starts again in %g s", error, delay_s)
-            await asyncio.sleep(delay_s)
+        try:
+            while True:
+                error = await self._run_process()
+                self._fail_all(error)
+                n_failures = 1 if self._has_answered else n_failures + 1
+                if self._is_closing or self._ready is None or n_failures > len(self._delays_s):
+                    self._start_error = self._start_error or error
+                    return
+                self.health = "restarting"
+                self._is_settled.clear()
+                delay_s = self._delays_s[n_failures - 1]
+                logger.error("%s; it starts again in %g s", error, delay_s)
+                await asyncio.sleep(delay_s)
+        finally:
+            self._fail_all(EngineError("the engine is shutting down"))
+            self._settle_as("closed" if self._is_closing else "failed")
 
     async def _run_process(self) -> GgpyError:
         """Start a process and wait for its end; returns the reason as an error."""

@@ -74,6 +74,9 @@ class EngineService:
             case GetStatus():
                 self._call(command.id, "tell its status", lambda core, _: status_of(core))
             case Shutdown():
+                with self._lock:
+                    for call in self._calls.values():
+                        call.is_wanted = False
                 self._loop.commands.put(Close())
 
     def _generate(self, command: Generate) -> None:
