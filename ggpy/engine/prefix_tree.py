@@ -1,98 +1,134 @@
-"""The tree of stored prefixes: a node is one page of tokens."""
+"""The tree of stored prefixes: what of a prompt is there, and why no more."""
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left, insort
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Literal
 
 from ggpy.backends.base import PAGE_TOKENS
+from ggpy.engine.prefix_node import PAGE_BYTES, TOKEN_BYTES, Node, to_key, to_tokens
 
-TOKEN_BYTES = 8             # a token in a key: a signed 64-bit integer, with room for hashes of images
-PAGE_BYTES = PAGE_TOKENS * TOKEN_BYTES
-
-
-def to_key(tokens: Sequence[int]) -> bytes:
-    """Tokens as bytes, TOKEN_BYTES each: what the tree compares and looks up."""
-    return array("q", tokens).tobytes()
+MissCause = Literal["none", "new_prefix", "edited_history", "evicted", "other_salt"]
+SALTS_TO_COMPARE = 64       # how many others a miss is looked for under
 
 
-def to_tokens(key: bytes) -> list[int]:
-    return array("q", key).tolist()
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """Why no more of a prompt was reused.
 
-
-def common_tokens(a: bytes, b: bytes) -> int:
-    """How many tokens the keys a and b begin with alike."""
-    n = min(len(a), len(b))
-    differing = int.from_bytes(a[:n], "little") ^ int.from_bytes(b[:n], "little")
-    lowest_bit = (differing & -differing).bit_length() - 1      # -1: none differs
-    return n // TOKEN_BYTES if lowest_bit < 0 else lowest_bit // (8 * TOKEN_BYTES)
-
-
-class Node:
-    """One page of tokens that follow those of its parent; in each KV group it may have a page of keys and values.
-
-    Children do not change and are shared: full pages, and partly filled last pages of sequences that have ended.
-    The `growing` ones each belong to one live sequence, which adds the tokens it computes; others copy from them.
+    none: all was, but for the last token. new_prefix: what follows was never seen. edited_history: after a beginning
+    that is stored, other tokens are. evicted: it was here, but its pages were needed, or none was free to copy it to.
+    other_salt: it lies under another salt.
     """
 
-    __slots__ = ("children", "growing", "hash", "holders", "is_kept", "key", "pages", "parent", "salt", "sorted_keys")
+    cause: MissCause
+    position: int
+    """The first token that was not reused."""
 
-    def __init__(self, parent: Node | None, pages: Sequence[int | None], salt: int = 0) -> None:
-        self.parent: Node = self if parent is None else parent      # a root is its own
-        self.salt: int = salt if parent is None else parent.salt
-        self.pages = list(pages)
-        self.key = b""
-        self.holders = [0] * len(pages)     # sequences that may read the page of each group
-        self.is_kept: bool = parent is None or parent.is_kept       # when nobody holds it
-        self.children: dict[bytes, Node] = {}
-        self.sorted_keys: list[bytes] = []  # of the children
-        self.growing: list[Node] = []
-        self.hash = hash((salt,))           # of all tokens from the root on, and the salt
 
-    @property
-    def is_root(self) -> bool:
-        return self.parent is self
+@dataclass(frozen=True, slots=True, eq=False)
+class Match:
+    """The longest stored prefix of a prompt."""
 
-    @property
-    def num_tokens(self) -> int:
-        return len(self.key) // TOKEN_BYTES
+    num_cached: int
+    miss: Miss
+    path: list[Node]
+    """The full pages it lies in."""
+    tail: Node | None
+    """The page whose first tokens are the rest of it, if it does not end with a page."""
 
-    @property
-    def is_leaf(self) -> bool:
-        return not self.children and not self.growing
 
-    def add(self, child: Node) -> None:
-        """Share `child`, whose tokens no longer change."""
-        assert child.key not in self.children
-        self.children[child.key] = child
-        insort(self.sorted_keys, child.key)
-        child.hash = hash((self.hash, child.key))
+class PrefixTree:
+    """A root for each salt; `windows` says what a token sees in each KV group. Group 0 is there for every node."""
 
-    def remove(self, child: Node) -> None:
-        """Take `child` out, if it is there."""
-        if self.children.get(child.key) is child:
-            del self.children[child.key]
-            del self.sorted_keys[bisect_left(self.sorted_keys, child.key)]
-        elif child in self.growing:
-            self.growing.remove(child)
+    def __init__(self, windows: Sequence[int | None]) -> None:
+        self.roots: dict[int, Node] = {}
+        self.window_of = {group: window for group, window in enumerate(windows) if group > 0 and window is not None}
+        self.evicted = EvictedPages()
 
-    def closest(self, key: bytes, besides: Node | None = None) -> tuple[Node | None, int]:
-        """The child, not that one, whose first tokens are most of those of `key`, and how many; None if none are."""
-        i = bisect_left(self.sorted_keys, key)      # the best of a sorted list stands beside the key
-        candidates = [self.children[k] for k in self.sorted_keys[max(i - 1, 0) : i + 1]] + self.growing
-        best, most = None, 0
-        for child in candidates:
-            n = common_tokens(child.key, key)
-            if n > most and child is not besides:
-                best, most = child, n
-        return best, most
+    def root(self, salt: int) -> Node:
+        return self.roots.setdefault(salt, Node(None, [], salt))
 
-    def beginnings(self, key: bytes) -> list[Node]:
-        """The children, partly filled, whose tokens are the first of `key` or all of it."""
-        lengths = range(TOKEN_BYTES, min(len(key) + TOKEN_BYTES, PAGE_BYTES), TOKEN_BYTES)
-        return [child for n in lengths if (child := self.children.get(key[:n]))]
+    def remove(self, node: Node) -> None:
+        """Take a leaf out, and its root if nothing else is under that."""
+        parent = node.parent
+        parent.remove(node)
+        if parent.is_leaf and self.roots.get(parent.salt) is parent:
+            del self.roots[parent.salt]
+
+    def find(self, tokens: Sequence[int], salt: int = 0) -> Match:
+        """The longest stored prefix of `tokens` but the last after which every window has all that it sees."""
+        key = to_key(tokens[:-1])
+        root = self.roots.get(salt) or Node(None, [], salt)
+        path, tail, n_tail = descend(root, key)
+        num_cached = self.num_usable(path, tail, n_tail)
+        num_stored = len(path) * PAGE_TOKENS + n_tail
+        if num_cached == num_stored:
+            cause = self._miss_cause(root, path, tail, n_tail, key)
+        else:
+            cause = "evicted"       # from a window
+            path, tail = path[: num_cached // PAGE_TOKENS], None
+        return Match(num_cached, Miss(cause, num_cached), path, tail)
+
+    def num_usable(self, path: list[Node], tail: Node | None, n_tail: int) -> int:
+        """How many tokens of a stored path can be reused: the most after which every window has all that it sees."""
+        num_stored = len(path) * PAGE_TOKENS + n_tail
+        if not self.window_of:
+            return num_stored
+        num_usable = 0
+        run_starts = dict.fromkeys(self.window_of, 0)      # first page of the run of present ones that ends here
+        for i, node in enumerate(path if tail is None else [*path, tail]):
+            end = min((i + 1) * PAGE_TOKENS, num_stored)
+            for group in run_starts:
+                if node.pages[group] is None:
+                    run_starts[group] = i + 1
+            if all(self.first_seen(group, end) >= start for group, start in run_starts.items()):
+                num_usable = end
+        return num_usable
+
+    def paths(self) -> Iterator[tuple[int, list[int]]]:
+        """Salt and tokens of each stored prefix that no other continues."""
+        stack = [(root, b"") for root in self.roots.values()]
+        while stack:
+            node, key = stack.pop()
+            key += node.key
+            if node.is_leaf and not node.is_root:
+                yield node.salt, to_tokens(key)
+            stack += [(child, key) for child in (*node.children.values(), *node.growing)]
+
+    def first_seen(self, group: int, position: int) -> int:
+        """The first page that the token at `position` sees in `group`; 0 for group 0, which is held whole."""
+        window = self.window_of.get(group)
+        return 0 if window is None else max(0, position - window + 1) // PAGE_TOKENS
+
+    def _miss_cause(self, root: Node, path: list[Node], tail: Node | None, n_tail: int, key: bytes) -> MissCause:
+        num_stored = len(path) * PAGE_TOKENS + n_tail
+        if num_stored * TOKEN_BYTES == len(key):
+            return "none"
+        node = path[-1] if path else root
+        start = len(path) * PAGE_BYTES
+        if self.evicted.has(node, key[start : start + PAGE_BYTES], n_tail):
+            return "evicted"
+        for salt in islice(self.roots, SALTS_TO_COMPARE):
+            other_path, _, n_other = descend(self.roots[salt], key)
+            if len(other_path) * PAGE_TOKENS + n_other > num_stored:
+                return "other_salt"
+        others_follow = not node.is_leaf if tail is None else tail.num_tokens > n_tail
+        return "edited_history" if num_stored and others_follow else "new_prefix"
+
+
+def descend(root: Node, key: bytes) -> tuple[list[Node], Node | None, int]:
+    """The stored pages that `key` begins with: the full ones, and the one with most of the rest and how many tokens."""
+    path, node, start = [], root, 0
+    while start + PAGE_BYTES <= len(key) and (child := node.children.get(key[start : start + PAGE_BYTES])):
+        path.append(child)
+        node = child
+        start += PAGE_BYTES
+    tail, n_tail = node.closest(key[start : start + PAGE_BYTES]) if start < len(key) else (None, 0)
+    return path, tail, n_tail
 
 
 class EvictedPages:
@@ -112,6 +148,3 @@ class EvictedPages:
         """Whether the page `key` of `parent` was here, or one that begins with its first token if no other does now."""
         begins_alike = n_common == 0 and hash((parent.hash, key[:TOKEN_BYTES])) in self._hashes
         return begins_alike or hash((parent.hash, key)) in self._hashes
-
-    def clear(self) -> None:
-        self._hashes.clear()

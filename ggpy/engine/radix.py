@@ -5,44 +5,16 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ggpy.backends.base import PAGE_TOKENS
 from ggpy.engine.pages import PagePool, pages_for
-from ggpy.engine.prefix_tree import PAGE_BYTES, TOKEN_BYTES, EvictedPages, Node, to_key, to_tokens
+from ggpy.engine.prefix_node import PAGE_BYTES, TOKEN_BYTES, Node, to_key
+from ggpy.engine.prefix_tree import Match, Miss, MissCause, PrefixTree
 
-MissCause = Literal["none", "new_prefix", "edited_history", "evicted", "other_salt"]
-SALTS_TO_COMPARE = 64       # how many others a miss is looked for under
-
-
-@dataclass(frozen=True, slots=True)
-class Miss:
-    """Why no more of a prompt was reused.
-
-    none: all was, but for the last token. new_prefix: what follows was never seen. edited_history: after a beginning
-    that is stored, other tokens are. evicted: it was here, but its pages were needed, or none was free to copy it to.
-    other_salt: it lies under another salt.
-    """
-
-    cause: MissCause
-    position: int
-    """The first token that was not reused."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Match:
-    """The longest stored prefix of a prompt."""
-
-    num_cached: int
-    miss: Miss
-    path: list[Node]
-    """The full pages it lies in."""
-    tail: Node | None
-    """The page whose first tokens are the rest of it, if it does not end with a page."""
+__all__ = ["KVCache", "Match", "Miss", "MissCause", "SequenceKV"]
 
 
 @dataclass(slots=True, eq=False)
@@ -54,10 +26,11 @@ class SequenceKV:
     """(n_groups, table_pages): column i has the pages of positions PAGE_TOKENS * i and on."""
     first_held: list[int]
     """Per group the first column that it holds; the window has left those before."""
-    num_computed: int = 0
+    miss: Miss
+    """Why it reused no more."""
     num_cached: int = 0
     """Tokens reused when it was opened."""
-    miss: Miss = Miss("new_prefix", 0)
+    num_computed: int = 0
     n_pages: int = 0
     """Columns that have pages."""
     path: list[Node] = field(default_factory=list)
@@ -90,8 +63,6 @@ class KVCache:
         self.table_pages = table_pages
         self._copy_page = copy_page
         self._groups = range(len(self.windows))
-        self._window_of = {g: w for g, w in enumerate(self.windows) if g > 0 and w is not None}
-        self._evicted = EvictedPages()
         self._live: set[SequenceKV] = set()
         self.clear()
 
@@ -103,8 +74,7 @@ class KVCache:
         self._pools = [PagePool(n) for n in self.n_pages]
         # in group 0 a node stands before its parent: sequences let go of their path from its end on
         self._idle: list[OrderedDict[Node, None]] = [OrderedDict() for _ in self._groups]
-        self._roots: dict[int, Node] = {}
-        self._evicted.clear()
+        self._tree = PrefixTree(self.windows)
 
     @property
     def n_free(self) -> tuple[int, ...]:
@@ -122,17 +92,11 @@ class KVCache:
 
     def find(self, tokens: Sequence[int], salt: int = 0) -> Match:
         """What `open` would reuse, if it has a page to copy a partly filled one to. Changes nothing."""
-        key = to_key(tokens[:-1])
-        root = self._roots.get(salt) or Node(None, [], salt)
-        path, tail, n_tail = descend(root, key)
-        num_cached = self._num_usable(path, tail, n_tail)
-        num_stored = len(path) * PAGE_TOKENS + n_tail
-        if num_cached == num_stored:
-            cause = self._miss_cause(root, path, tail, n_tail, key)
-        else:
-            cause = "evicted"       # from a window
-            path, tail = path[: num_cached // PAGE_TOKENS], None
-        return Match(num_cached, Miss(cause, num_cached), path, tail)
+        return self._tree.find(tokens, salt)
+
+    def paths(self) -> Iterator[tuple[int, list[int]]]:
+        """Salt and tokens of each stored prefix that no other continues."""
+        return self._tree.paths()
 
     def open(self, tokens: Sequence[int], salt: int = 0) -> SequenceKV:
         """A live sequence that holds the longest stored prefix of `tokens` but the last, which is left to compute.
@@ -140,17 +104,17 @@ class KVCache:
         If there is no page to copy a partly filled one to, it reuses less.
         """
         match = self.find(tokens, salt)
-        kv = SequenceKV(salt, np.zeros((len(self.windows), self.table_pages), np.int32), [0] * len(self.windows))
+        page_table = np.zeros((len(self.windows), self.table_pages), np.int32)
+        kv = SequenceKV(salt, page_table, [0] * len(self.windows), match.miss)
         self._hold_path(kv, match.path, match.num_cached)
         if match.tail is not None:
             key = to_key(tokens[len(match.path) * PAGE_TOKENS : match.num_cached])
             if not self._reuse_tail(kv, match.tail, key):
                 self._release_path(kv)
-                num_cached = self._num_usable(match.path, None, 0)
+                num_cached = self._tree.num_usable(match.path, None, 0)
                 self._hold_path(kv, match.path[: num_cached // PAGE_TOKENS], num_cached)
-                match = Match(num_cached, Miss("evicted", num_cached), kv.path, None)
-        kv.num_computed = kv.num_cached = match.num_cached
-        kv.miss = match.miss
+                kv.miss = Miss("evicted", num_cached)
+        kv.num_computed = kv.num_cached = kv.miss.position
         self._live.add(kv)
         return kv
 
@@ -188,8 +152,8 @@ class KVCache:
             kv.num_computed += len(part) // TOKEN_BYTES
             if len(node.key) == PAGE_BYTES:
                 self._share_full_page(kv)
-        for group in self._window_of:
-            first = self.first_seen(group, kv.num_computed)
+        for group in self._tree.window_of:
+            first = self._tree.first_seen(group, kv.num_computed)
             for node in kv.path[kv.first_held[group] : first]:
                 self._unhold(node, group)
             kv.first_held[group] = first
@@ -229,57 +193,11 @@ class KVCache:
                     self._remove(node)
         self.close(kv)
 
-    def paths(self) -> Iterator[tuple[int, list[int]]]:
-        """Salt and tokens of each stored prefix that no other continues."""
-        stack = [(root, b"") for root in self._roots.values()]
-        while stack:
-            node, key = stack.pop()
-            key += node.key
-            if node.is_leaf and not node.is_root:
-                yield node.salt, to_tokens(key)
-            stack += [(child, key) for child in (*node.children.values(), *node.growing)]
-
-    def first_seen(self, group: int, position: int) -> int:
-        """The first page that the token at `position` sees in `group`; 0 for group 0, which is held whole."""
-        window = self._window_of.get(group)
-        return 0 if window is None else max(0, position - window + 1) // PAGE_TOKENS
-
-    def _num_usable(self, path: list[Node], tail: Node | None, n_tail: int) -> int:
-        """How many tokens of a stored path can be reused: the most after which every window has all that it sees."""
-        num_stored = len(path) * PAGE_TOKENS + n_tail
-        if not self._window_of:
-            return num_stored
-        num_usable = 0
-        run_starts = dict.fromkeys(self._window_of, 0)      # first page of the run of present ones that ends here
-        for i, node in enumerate(path if tail is None else [*path, tail]):
-            end = min((i + 1) * PAGE_TOKENS, num_stored)
-            for group in run_starts:
-                if node.pages[group] is None:
-                    run_starts[group] = i + 1
-            if all(self.first_seen(group, end) >= start for group, start in run_starts.items()):
-                num_usable = end
-        return num_usable
-
-    def _miss_cause(self, root: Node, path: list[Node], tail: Node | None, n_tail: int, key: bytes) -> MissCause:
-        num_stored = len(path) * PAGE_TOKENS + n_tail
-        if num_stored * TOKEN_BYTES == len(key):
-            return "none"
-        node = path[-1] if path else root
-        start = len(path) * PAGE_BYTES
-        if self._evicted.has(node, key[start : start + PAGE_BYTES], n_tail):
-            return "evicted"
-        for salt in islice(self._roots, SALTS_TO_COMPARE):
-            other_path, _, n_other = descend(self._roots[salt], key)
-            if len(other_path) * PAGE_TOKENS + n_other > num_stored:
-                return "other_salt"
-        others_follow = not node.is_leaf if tail is None else tail.num_tokens > n_tail
-        return "edited_history" if num_stored and others_follow else "new_prefix"
-
     def _hold_path(self, kv: SequenceKV, path: list[Node], num_cached: int) -> None:
         """Hold of `path` what the token at position `num_cached` sees; group 0 whole."""
         kv.path, kv.n_pages, kv.n_reused = list(path), len(path), len(path)
         for group in self._groups:
-            first = kv.first_held[group] = self.first_seen(group, num_cached)
+            first = kv.first_held[group] = self._tree.first_seen(group, num_cached)
             for i, node in enumerate(path[first:], first):
                 kv.page_table[group, i] = self._hold(node, group)
 
@@ -325,7 +243,7 @@ class KVCache:
 
     def _start_page(self, kv: SequenceKV, pages: list[int]) -> None:
         """Let `pages`, one per group, be the growing page of `kv`."""
-        parent = kv.path[-1] if kv.path else self._roots.setdefault(kv.salt, Node(None, [], kv.salt))
+        parent = kv.path[-1] if kv.path else self._tree.root(kv.salt)
         node = Node(parent, pages)
         node.holders = [1] * len(pages)
         parent.growing.append(node)
@@ -400,7 +318,7 @@ class KVCache:
             while pool.n_free < n:
                 node = next(iter(self._idle[group]))
                 if group == 0:
-                    self._evicted.add(node)
+                    self._tree.evicted.add(node)
                     self._remove(node)
                 else:
                     self._empty(node, group)
@@ -410,10 +328,7 @@ class KVCache:
         """Free the pages of a node that nobody holds and take it out of the tree."""
         for group in self._groups:
             self._empty(node, group)
-        parent = node.parent
-        parent.remove(node)
-        if parent.is_leaf and self._roots.get(parent.salt) is parent:
-            del self._roots[parent.salt]
+        self._tree.remove(node)
 
     def _empty(self, node: Node, group: int) -> None:
         """Free the idle page of a node in one group, if it has one."""
@@ -422,17 +337,6 @@ class KVCache:
             del self._idle[group][node]
             self._pools[group].free([page])
             node.pages[group] = None
-
-
-def descend(root: Node, key: bytes) -> tuple[list[Node], Node | None, int]:
-    """The stored pages that `key` begins with: the full ones, and the one with most of the rest and how many tokens."""
-    path, node, start = [], root, 0
-    while start + PAGE_BYTES <= len(key) and (child := node.children.get(key[start : start + PAGE_BYTES])):
-        path.append(child)
-        node = child
-        start += PAGE_BYTES
-    tail, n_tail = node.closest(key[start : start + PAGE_BYTES]) if start < len(key) else (None, 0)
-    return path, tail, n_tail
 
 
 def _present(node: Node, group: int) -> int:

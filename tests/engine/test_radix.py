@@ -205,9 +205,12 @@ def test_a_salt_may_come_back_while_a_failed_page_of_it_is_held(store: PageStore
     assert store.compute(failed, range(64))
     sharing = store.cache.open(range(33))
     store.cache.discard(failed)
-    other = store.run(range(100, 140))
+    store.run(range(100, 140))
+    other = store.cache.open([7])
+    assert store.cache.reserve(other, 9 * 32)       # nothing is left under the salt
+    store.cache.close(other)
+    store.run(range(100, 140))
     store.cache.close(sharing)
-    assert other.num_cached == 0
     assert [*store.cache.paths()] == [(0, [*range(100, 140)])]
 
 
@@ -276,6 +279,17 @@ def test_a_window_page_that_went_is_stored_again_when_it_is_computed_again(windo
     assert windowed.cache.find([*range(70), 5]).num_cached == 70
 
 
+def test_without_a_page_to_copy_to_an_earlier_window_may_be_gone() -> None:
+    """A token at 103 would see its window, one at 96 does not: then nothing can be reused."""
+    store = PageStore([FULL, 40], [10, 8])
+    first = store.cache.open(range(200))
+    assert store.compute(first, range(200))
+    other = store.cache.open([7])
+    assert store.cache.reserve(other, 3 * 32)               # as above; and group 0 is full
+    assert store.cache.find([*range(103), 5]).num_cached == 103
+    assert store.cache.open([*range(103), 5]).miss == Miss("evicted", 0)
+
+
 def test_a_node_of_the_tree_goes_in_all_groups(windowed: PageStore) -> None:
     """Without its page in group 0 a prefix is of no use to anyone."""
     windowed.run(range(100))
@@ -319,7 +333,7 @@ def test_a_salt_that_nobody_uses_leaves_nothing(store: PageStore) -> None:
     """One salt per request is a way to reuse nothing, and must not fill memory."""
     for salt in range(100):
         store.run(range(40), salt)
-    assert len(store.cache._roots) == 5     # ten pages, two each
+    assert len(store.cache._tree.roots) == 5     # ten pages, two each
 
 
 @pytest.mark.parametrize(("prompt", "miss"), [

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from ggpy.backends.base import PAGE_TOKENS
 from ggpy.engine.pages import pages_for
-from ggpy.engine.prefix_tree import PAGE_BYTES, Node, to_tokens
+from ggpy.engine.prefix_node import PAGE_BYTES, Node, to_tokens
 from ggpy.engine.radix import SequenceKV
 from tests.engine.page_store import UNWRITTEN, PageStore
 
@@ -185,7 +185,7 @@ class CacheMachine(RuleBasedStateMachine):
                 assert any(None in node.parent.children[key].pages for key in siblings)
 
     def _nodes(self) -> Iterator[Node]:
-        stack = [*self.cache._roots.values()]
+        stack = [*self.cache._tree.roots.values()]
         while stack:
             node = stack.pop()
             stack += [*node.children.values(), *node.growing]
