@@ -9,7 +9,6 @@ from typing import Literal, get_args
 from ggpy.errors import ConfigError, shown
 
 ProposerName = Literal["ngram", "past", "draft"]
-DEFAULT_PROPOSERS: tuple[ProposerName, ...] = ("ngram", "past")
 
 LIMITS: dict[str, tuple[int, int]] = {      # lowest and highest value
     "n_max": (1, 256), "n_min": (0, 256), "ngram_min": (1, 64), "ngram_max": (1, 64), "past_tokens": (0, 2**24),
@@ -23,7 +22,7 @@ class SpeculationConfig:
     `n_max` is a limit: how many tokens are guessed follows from how many turn out right and what their rows cost.
     """
 
-    proposers: tuple[ProposerName, ...] = DEFAULT_PROPOSERS     # none: nothing is guessed
+    proposers: tuple[ProposerName, ...] = ("ngram", "past", "draft")    # "draft" if there is a draft model; (): none
     n_max: int = 15                 # tokens guessed at once; with the row before them they fill a chunk of the kernels
     n_min: int = 0                  # fewer than these are not worth a try
     p_min: float = 0.0              # guessing stops before a token that its proposer finds less probable

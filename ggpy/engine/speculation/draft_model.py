@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,9 @@ from ggpy.engine.radix import KVCache, SequenceKV
 from ggpy.engine.request import Request
 from ggpy.engine.speculation.proposer import NOTHING, Proposal
 from ggpy.errors import ConfigError
-from ggpy.text import Tokenizer
+
+if TYPE_CHECKING:
+    from ggpy.text import Tokenizer
 
 MOST_PADDING = 128      # tokens by which vocabularies may differ in size: some are padded, as llama.cpp allows
 KIND = "draft"
