@@ -26,11 +26,12 @@ class SequenceKV:
     """(n_groups, table_pages): column i has the pages of positions PAGE_TOKENS * i and on."""
     first_held: list[int]
     """Per group the first column that it holds; the window has left those before."""
-    miss: Miss
+    miss: Miss = field(init=False)
     """Why it reused no more."""
     num_cached: int = 0
-    """Tokens reused when it was opened."""
+    """Tokens that it reused and did not compute."""
     num_computed: int = 0
+    """Tokens whose keys and values lie in its pages, whoever computed them."""
     n_pages: int = 0
     """Columns that have pages."""
     path: list[Node] = field(default_factory=list)
@@ -98,25 +99,39 @@ class KVCache:
         """Salt and tokens of each stored prefix that no other continues."""
         return self._tree.paths()
 
+    def first_seen(self, group: int, position: int) -> int:
+        """The first page that the token at `position` sees in `group`; 0 for group 0, which is held whole."""
+        return self._tree.first_seen(group, position)
+
     def open(self, tokens: Sequence[int], salt: int = 0) -> SequenceKV:
         """A live sequence that holds the longest stored prefix of `tokens` but the last, which is left to compute.
 
         If there is no page to copy a partly filled one to, it reuses less.
         """
-        match = self.find(tokens, salt)
         page_table = np.zeros((len(self.windows), self.table_pages), np.int32)
-        kv = SequenceKV(salt, page_table, [0] * len(self.windows), match.miss)
-        self._hold_path(kv, match.path, match.num_cached)
-        if match.tail is not None:
-            key = to_key(tokens[len(match.path) * PAGE_TOKENS : match.num_cached])
-            if not self._reuse_tail(kv, match.tail, key):
-                self._release_path(kv)
-                num_cached = self._tree.num_usable(match.path, None, 0)
-                self._hold_path(kv, match.path[: num_cached // PAGE_TOKENS], num_cached)
-                kv.miss = Miss("evicted", num_cached)
-        kv.num_computed = kv.num_cached = kv.miss.position
+        kv = SequenceKV(salt, page_table, [0] * len(self.windows))
         self._live.add(kv)
+        self._reuse(kv, tokens)
+        kv.num_cached = kv.num_computed
         return kv
+
+    def catch_up(self, kv: SequenceKV, tokens: Sequence[int]) -> int:
+        """Reuse what others have computed of `tokens` since: how many tokens more, 0 if not even its next full page.
+
+        So of those that read the same prompt side by side one computes it. Pages reserved ahead are free again.
+        """
+        start = kv.num_computed // PAGE_TOKENS * PAGE_TOKENS
+        parent = kv.path[start // PAGE_TOKENS - 1] if start else self._tree.roots.get(kv.salt)
+        if parent is None or not parent.is_kept or start + PAGE_TOKENS >= len(tokens):
+            return 0
+        page = parent.children.get(to_key(tokens[start : start + PAGE_TOKENS]))
+        if page is None or None in page.pages:
+            return 0
+        num_computed = kv.num_computed
+        self._let_go(kv)
+        self._reuse(kv, tokens)
+        kv.num_cached += kv.num_computed - num_computed
+        return kv.num_computed - num_computed
 
     def reserve(self, kv: SequenceKV, n_tokens: int) -> bool:
         """Give `kv` pages for positions < n_tokens in every group, evicting idle ones.
@@ -166,15 +181,10 @@ class KVCache:
 
     def close(self, kv: SequenceKV) -> None:
         """End a sequence; what it computed stays until its pages are needed. A second time nothing happens."""
-        if not kv.is_open:
-            return
-        for group, pool in enumerate(self._pools):
-            pool.free(kv.page_table[group, len(kv.path) : kv.n_pages].tolist())
-        if kv.path and len(kv.path[-1].key) < PAGE_BYTES:
-            self._share_partial_page(kv.path[-1])
-        self._release_path(kv)
-        kv.is_open = False
-        self._live.discard(kv)
+        if kv.is_open:
+            self._let_go(kv)
+            kv.is_open = False
+            self._live.discard(kv)
 
     def discard(self, kv: SequenceKV) -> None:
         """End a sequence whose computation failed: nobody will reuse what it computed.
@@ -192,6 +202,28 @@ class KVCache:
                 if not node.holders[0]:
                     self._remove(node)
         self.close(kv)
+
+    def _reuse(self, kv: SequenceKV, tokens: Sequence[int]) -> None:
+        """Let `kv`, which has no pages, hold the longest stored prefix of `tokens`."""
+        match = self.find(tokens, kv.salt)
+        kv.miss = match.miss
+        self._hold_path(kv, match.path, match.num_cached)
+        if match.tail is not None:
+            key = to_key(tokens[len(match.path) * PAGE_TOKENS : match.num_cached])
+            if not self._reuse_tail(kv, match.tail, key):
+                self._release_path(kv)
+                num_cached = self._tree.num_usable(match.path, None, 0)
+                self._hold_path(kv, match.path[: num_cached // PAGE_TOKENS], num_cached)
+                kv.miss = Miss("evicted", num_cached)
+        kv.num_computed = kv.miss.position
+
+    def _let_go(self, kv: SequenceKV) -> None:
+        """Keep what `kv` has computed for others, and give up all its pages."""
+        for group, pool in enumerate(self._pools):
+            pool.free(kv.page_table[group, len(kv.path) : kv.n_pages].tolist())
+        if kv.path and len(kv.path[-1].key) < PAGE_BYTES:
+            self._share_partial_page(kv.path[-1])
+        self._release_path(kv)
 
     def _hold_path(self, kv: SequenceKV, path: list[Node], num_cached: int) -> None:
         """Hold of `path` what the token at position `num_cached` sees; group 0 whole."""

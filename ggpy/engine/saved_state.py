@@ -26,7 +26,7 @@ import msgspec
 
 from ggpy.backends.base import PAGE_TOKENS, KVIdentity
 from ggpy.engine.pages import pages_for
-from ggpy.engine.prefix_tree import TOKEN_BYTES, to_key, to_tokens
+from ggpy.engine.prefix_node import TOKEN_BYTES, to_key, to_tokens
 from ggpy.engine.radix import KVCache, SequenceKV
 from ggpy.errors import OutOfPagesError, SavedStateError, printable
 

@@ -88,6 +88,35 @@ def test_same_pages_computed_twice_become_one(store: PageStore) -> None:
     assert store.visible(second, 0) == [*range(64)]
 
 
+def test_one_of_those_that_read_the_same_prompt_computes_it(store: PageStore) -> None:
+    """The second was opened at the same time and has begun; it goes on from where the first is."""
+    prompt = [*range(100)]
+    first, second = store.cache.open(prompt), store.cache.open(prompt)
+    assert store.compute(first, prompt, 20)
+    assert store.compute(second, prompt, 10)
+    assert store.cache.catch_up(second, prompt) == 0        # not a page yet
+    assert store.compute(first, prompt, 70)
+    assert store.cache.catch_up(second, prompt) == 60
+    assert (second.num_computed, second.num_cached) == (70, 60)
+    assert store.cache.n_held == (4,)
+    assert store.compute(second, prompt)
+    assert store.visible(second, 0) == prompt
+    assert store.cache.catch_up(first, prompt) == 29        # all but the last token
+    assert store.visible(first, 0) == prompt[:99]
+
+
+def test_a_sequence_behind_a_failed_one_does_not_catch_up(store: PageStore) -> None:
+    """What it would find begins with pages that nobody else finds."""
+    failed = store.cache.open(range(100))
+    assert store.compute(failed, range(100), 64)
+    second = store.cache.open(range(33))
+    third = store.cache.open(range(65))
+    store.cache.discard(failed)
+    assert store.compute(third, range(100))
+    assert store.cache.catch_up(second, range(100)) == 0
+    assert store.visible(second, 0) == [*range(32)]
+
+
 def test_a_last_page_that_another_one_continues_is_dropped(store: PageStore) -> None:
     """Of three sequences one of which has all tokens of the others, one page stays."""
     long, short, longest = (store.cache.open([5]) for _ in range(3))

@@ -94,6 +94,18 @@ class CacheMachine(RuleBasedStateMachine):
         self.cache.advance(live.kv, live.tokens, max(live.kv.num_computed, n_tokens - n_rejected))
 
     @precondition(lambda self: self.live)
+    @rule(data=st.data())
+    def catch_up(self, data: st.DataObject) -> None:
+        """Others may have gone further with the same tokens; then reserved pages are given up."""
+        live = data.draw(st.sampled_from(self.live))
+        before = live.kv.num_computed
+        gained = self.cache.catch_up(live.kv, live.tokens)
+        assert gained >= 0
+        assert before + gained == live.kv.num_computed < len(live.tokens) or not gained
+        if gained:
+            live.n_reserved = live.kv.num_computed
+
+    @precondition(lambda self: self.live)
     @rule(data=st.data(), tokens=st.lists(st.integers(0, 2), min_size=1, max_size=40))
     def generate(self, data: st.DataObject, tokens: list[int]) -> None:
         """A sequence gets more tokens."""
