@@ -174,13 +174,13 @@ class CpuBackend:
         return max(i for i, entry in enumerate(self.entries) if entry.op is maker) + 1
 
     def _scratch_stride(self) -> int:
-        """Bytes of work memory a thread needs: sums of a linear and a packed group, attention's tiles, or routing."""
-        group = max((self.weights.matrix(tensor).packing.group_bytes(tensor.shape[-1])
+        """Bytes of work memory a thread needs: a linear's sums and mapped weights, attention's tiles, or routing."""
+        mapped = max((self.weights.matrix(tensor).packing.mapped_scratch_bytes(tensor.shape[-1])
                      for tensor in _matrices(self.plan) if self.weights.matrix(tensor).mapped), default=0)
         attention = max((attention_scratch_bytes(op) for op in self.plan.attentions), default=0)
         routing = max((ROUTE_SCRATCH_BYTES * task.op.inputs[0].width for task in self.plan.tasks
                        if isinstance(task.op, Route)), default=0)
-        return aligned(max(SUMS_BYTES + group, attention, routing), 4096)
+        return aligned(max(SUMS_BYTES + mapped, attention, routing), 4096)
 
 
 def _matrices(plan: Plan) -> list[TensorInfo]:

@@ -1,5 +1,6 @@
 """Weights as the kernels want them: packed from the file's rows into one huge-page arena, or read where they lie."""
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -12,6 +13,8 @@ from ggpy.gguf import GGUFFile, TensorInfo
 from ggpy.kernels.cpu.arguments import PACK, argument_block
 from ggpy.kernels.cpu.packing import EXPANDED, PACKINGS, Packing, packing_of
 from ggpy.kernels.cpu.team import TAPE_WORDS, Team
+
+logger = logging.getLogger("ggpy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,7 @@ class WeightStore:
             self._weights[name] = PlacedWeight(tensor, packing, address, in_file[name])
             if not in_file[name]:
                 free += packed_bytes([tensor], float32=float32)
+        _log_mapped([weight for weight in self._weights.values() if weight.mapped])
 
     def matrix(self, tensor: TensorInfo) -> PlacedWeight:
         return self._weights[tensor.name]
@@ -122,6 +126,13 @@ def stays_in_file(tensor: TensorInfo, *, float32: bool) -> bool:
     """Whether kernels can read this matrix where the file has it, when weights are to be mapped."""
     packing = packing_of(tensor.type, float32=float32)
     return packing is PACKINGS.get(tensor.type) and packing.int8 and len(tensor.shape) == 2
+
+
+def _log_mapped(weights: list[PlacedWeight]) -> None:
+    if weights:
+        anew = sorted({weight.tensor.type.name for weight in weights if not weight.packing.direct})
+        logger.info("cpu: %d matrices are read from the file; packed anew in every step: %s", len(weights),
+                    ", ".join(anew) or "none")
 
 
 def packed_bytes(matrices: Iterable[TensorInfo], *, float32: bool) -> int:

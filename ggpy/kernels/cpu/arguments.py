@@ -15,6 +15,8 @@ WORD = 8                # bytes of a field
 CHUNK_ROWS = 16         # rows that the int8 activations of a linear interleave (see quantize.py)
 GROUP_ROWS = 16         # weight rows that a packed group interleaves (see matmul.py)
 BLOCK = 32              # activations per scale
+FILE_UNIT_BLOCKS = 8    # blocks of a row that mapped weights decode at a time (see file_units.py)
+DIRECT_ROWS = 8         # up to so many activation rows are multiplied by mapped weights without packing them first
 SUMS_BYTES = 8 * CHUNK_ROWS * GROUP_ROWS * 4    # a linear's partial sums: the start of each thread's scratch
 
 
@@ -22,6 +24,12 @@ def fields(names: str) -> Any:
     """Byte offsets of int64 fields: `ARGS = fields("x out n")`, then `load_i64(args + ARGS.n)`."""
     words = names.split()
     return namedtuple("Fields", words)(*range(0, WORD * len(words), WORD))
+
+
+def offsets(**places: int) -> Any:
+    """Byte offsets of named parts, as constants for kernels."""
+    names = list(places)
+    return namedtuple("Offsets", names)(**places)
 
 
 def argument_block(layout: Any, **values: int | float) -> npt.NDArray[np.int64]:
@@ -37,6 +45,11 @@ def argument_block(layout: Any, **values: int | float) -> npt.NDArray[np.int64]:
             block[i] = value
     return block
 
+
+# how mapped weights want eight blocks of one row of activations: see file_units.py for the order of q. da, ys and n16
+# (that of the first 16, then of the last 16 of a block) are eight 32-bit numbers each
+ARRANGED = offsets(q=0, da=256, ys=288, n16=320, n16_last=352)
+ARRANGED_BYTES = 384
 
 # the int8 form of a float32 matrix; n_blocks is even (or a multiple of 8 for K-quants), n_filled * 32 its real width
 INT8 = "q da ys n16 n_blocks"

@@ -7,7 +7,7 @@ scale per 16), which holds any of them exactly.
 from dataclasses import dataclass
 
 from ggpy.gguf import TensorType
-from ggpy.kernels.cpu.arguments import BLOCK, GROUP_ROWS
+from ggpy.kernels.cpu.arguments import ARRANGED_BYTES, BLOCK, DIRECT_ROWS, FILE_UNIT_BLOCKS, GROUP_ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,13 +15,15 @@ class Packing:
     """A group of GROUP_ROWS rows is made of units: `unit_bytes` hold `unit_weights` weights of each row.
 
     The kernels of the format are "<module>.linear", "<module>.expert_linear" and "<module>.pack". `int8` says that
-    they read int8 activations, else float32 ones.
+    they read int8 activations, else float32 ones. `direct` says that "<module>.mapped_linear" multiplies a few rows by
+    weights as they lie in the file, instead of packing each group anew.
     """
 
     module: str
     unit_weights: int
     unit_bytes: int
     int8: bool = True
+    direct: bool = False
 
     def n_units(self, n_in: int) -> int:
         return -(-n_in // self.unit_weights)
@@ -36,21 +38,26 @@ class Packing:
     def size_bytes(self, n_out: int, n_in: int) -> int:
         return -(-n_out // GROUP_ROWS) * self.group_bytes(n_in)
 
+    def mapped_scratch_bytes(self, n_in: int) -> int:
+        """Work memory behind SUMS_BYTES that a thread needs for weights read from the file (see mapped.py)."""
+        n_file_units = -(-n_in // (FILE_UNIT_BLOCKS * BLOCK))
+        return max(self.group_bytes(n_in), n_file_units * DIRECT_ROWS * ARRANGED_BYTES)
+
 
 PACKINGS = {
     TensorType.F32: Packing("f32", 1, 64, int8=False),
     TensorType.F16: Packing("f16", 1, 32, int8=False),
     TensorType.BF16: Packing("bf16", 1, 32, int8=False),
-    TensorType.Q4_0: Packing("q4_0", 64, 576),
-    TensorType.Q4_1: Packing("q4_1", 64, 640),
-    TensorType.Q5_0: Packing("q5_0", 64, 704),
-    TensorType.Q5_1: Packing("q5_1", 64, 768),
-    TensorType.Q8_0: Packing("q8_0", 64, 1088),
+    TensorType.Q4_0: Packing("q4_0", 64, 576, direct=True),
+    TensorType.Q4_1: Packing("q4_1", 64, 640, direct=True),
+    TensorType.Q5_0: Packing("q5_0", 64, 704, direct=True),
+    TensorType.Q5_1: Packing("q5_1", 64, 768, direct=True),
+    TensorType.Q8_0: Packing("q8_0", 64, 1088, direct=True),
     TensorType.Q2_K: Packing("q2_k", 256, 1344),
     TensorType.Q3_K: Packing("q3_k", 256, 1792),
-    TensorType.Q4_K: Packing("q4_k", 256, 2304),
-    TensorType.Q5_K: Packing("q5_k", 256, 2816),
-    TensorType.Q6_K: Packing("q6_k", 256, 3392),
+    TensorType.Q4_K: Packing("q4_k", 256, 2304, direct=True),
+    TensorType.Q5_K: Packing("q5_k", 256, 2816, direct=True),
+    TensorType.Q6_K: Packing("q6_k", 256, 3392, direct=True),
     TensorType.IQ4_NL: Packing("iq4_nl", 64, 576),
     TensorType.IQ4_XS: Packing("iq4_xs", 256, 2176),
 }

@@ -6,8 +6,10 @@ Packed unit of two blocks, 576 bytes: d of both (16 float16 each), then four lin
 from ggpy.formats.q4 import Q4_0_BLOCK
 from ggpy.kernels.cpu.blocks import biased, make_add_pair, make_half_sums, nibbles, prefetch_lines
 from ggpy.kernels.cpu.dot import dot4_u7
+from ggpy.kernels.cpu.file_units import make_add_biased, nibbles_of_blocks, scales
 from ggpy.kernels.cpu.interleave import file_block, interleave, interleave_half
 from ggpy.kernels.cpu.kernel import device
+from ggpy.kernels.cpu.mapped import make_direct
 from ggpy.kernels.cpu.packed_format import make_kernels
 from ggpy.kernels.cpu.simd import load_f16x16
 
@@ -32,4 +34,11 @@ def pack_block(source, stride, n, unit, i):
     interleave(source + FILE.qs, stride, n, unit + QS + 256 * i)
 
 
-linear, expert_linear, pack, mapped_linear = make_kernels(rows, FILE.size, UNIT_BYTES, 2, pack_block)
+@device
+def decode(p):
+    """Eight file blocks as a file unit."""
+    return nibbles_of_blocks(p + FILE.qs, FILE.size), scales(p + FILE.d, FILE.size)
+
+
+direct = make_direct(8 * FILE.size, decode, make_add_biased(4))
+linear, expert_linear, pack, mapped_linear = make_kernels(rows, FILE.size, UNIT_BYTES, 2, pack_block, direct)

@@ -6,8 +6,10 @@ they lie in the file: weight 4 k + i of a row in the low half of byte i of line 
 
 from ggpy.formats.q4 import Q4_1_BLOCK
 from ggpy.kernels.cpu.blocks import add_pair_with_minimum, nibbles, prefetch_lines
+from ggpy.kernels.cpu.file_units import add_with_minimum, nibbles_of_blocks, scales_and_minimums
 from ggpy.kernels.cpu.interleave import file_block, interleave, interleave_half
 from ggpy.kernels.cpu.kernel import device
+from ggpy.kernels.cpu.mapped import make_direct
 from ggpy.kernels.cpu.packed_format import make_kernels
 from ggpy.kernels.cpu.simd import load_f16x16
 
@@ -34,4 +36,11 @@ def pack_block(source, stride, n, unit, i):
     interleave(source + FILE.qs, stride, n, unit + QS + 256 * i)
 
 
-linear, expert_linear, pack, mapped_linear = make_kernels(rows, FILE.size, UNIT_BYTES, 2, pack_block)
+@device
+def decode(p):
+    """Eight file blocks as a file unit."""
+    return nibbles_of_blocks(p + FILE.qs, FILE.size), scales_and_minimums(p + FILE.d, FILE.size)
+
+
+direct = make_direct(8 * FILE.size, decode, add_with_minimum)
+linear, expert_linear, pack, mapped_linear = make_kernels(rows, FILE.size, UNIT_BYTES, 2, pack_block, direct)

@@ -5,6 +5,8 @@ scales and minimums, 32 lines of nibbles, all as they lie in the file: of lines 
 2 i, the high halves block 2 i + 1.
 """
 
+import numpy as np
+
 from ggpy.formats.k_quants import Q4_K_BLOCK
 from ggpy.kernels.cpu.blocks import (
     add_pair_with_minimum,
@@ -13,6 +15,7 @@ from ggpy.kernels.cpu.blocks import (
     low_nibbles,
     prefetch_lines,
 )
+from ggpy.kernels.cpu.file_units import add_with_minimum, nibbles_of_pairs
 from ggpy.kernels.cpu.interleave import (
     file_block,
     interleave_bytes,
@@ -20,8 +23,10 @@ from ggpy.kernels.cpu.interleave import (
     interleave_word,
 )
 from ggpy.kernels.cpu.kernel import device
+from ggpy.kernels.cpu.lanes8 import as_i8x8
+from ggpy.kernels.cpu.mapped import make_direct
 from ggpy.kernels.cpu.packed_format import make_kernels
-from ggpy.kernels.cpu.simd import load_f16x16, load_i32x16, splat_i32x16, to_f32
+from ggpy.kernels.cpu.simd import load_f16, load_f16x16, load_i32, load_i32x16, splat_i32x16, to_f32, zext_i32
 
 FILE = file_block(Q4_K_BLOCK)
 UNIT_BYTES = 2304
@@ -81,4 +86,22 @@ def pack_block(source, stride, n, unit, i):
     interleave_bytes(source + FILE.qs, 128, stride, n, unit + QS)
 
 
-linear, expert_linear, pack, mapped_linear = make_kernels(rows, FILE.size, UNIT_BYTES, 1, pack_block)
+@device
+def unit_scales(p):
+    """d * scale and dm * minimum of the eight blocks of a file block, which are exact."""
+    low, high = np.int64(load_i32(p + FILE.scales)), np.int64(load_i32(p + FILE.scales + 4))
+    both = np.int64(load_i32(p + FILE.scales + 8))
+    scale = (low & 0x3F3F3F3F) | (((both & 0x0F0F0F0F) | ((low >> 2) & 0x30303030)) << 32)
+    minimum = (high & 0x3F3F3F3F) | ((((both >> 4) & 0x0F0F0F0F) | ((high >> 2) & 0x30303030)) << 32)
+    return (to_f32(zext_i32(as_i8x8(scale))) * load_f16(p + FILE.d),
+            to_f32(zext_i32(as_i8x8(minimum))) * load_f16(p + FILE.dmin))
+
+
+@device
+def decode(p):
+    """A file block as a file unit."""
+    return nibbles_of_pairs(p + FILE.qs), unit_scales(p)
+
+
+direct = make_direct(FILE.size, decode, add_with_minimum)
+linear, expert_linear, pack, mapped_linear = make_kernels(rows, FILE.size, UNIT_BYTES, 1, pack_block, direct)

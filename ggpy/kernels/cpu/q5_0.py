@@ -4,9 +4,12 @@ Packed unit of two blocks, 704 bytes: d of both (16 float16 each); then for each
 of byte i of a row is that of weight 4 k + i, and four lines of nibbles as they lie in the file (see `nibbles`).
 """
 
+import numpy as np
+
 from ggpy.formats.q5 import Q5_0_BLOCK
 from ggpy.kernels.cpu.blocks import biased, bits, bits_up, make_add_pair, make_half_sums, nibbles, prefetch_lines
 from ggpy.kernels.cpu.dot import dot4_u7
+from ggpy.kernels.cpu.file_units import make_add_biased, nibbles_of_blocks, scales
 from ggpy.kernels.cpu.interleave import (
     file_block,
     interleave,
@@ -14,6 +17,8 @@ from ggpy.kernels.cpu.interleave import (
     interleave_word,
 )
 from ggpy.kernels.cpu.kernel import device
+from ggpy.kernels.cpu.lanes8 import as_i8x32, bits_of_byte, gather_i32x8
+from ggpy.kernels.cpu.mapped import make_direct
 from ggpy.kernels.cpu.packed_format import make_kernels
 from ggpy.kernels.cpu.simd import load_f16x16, load_i8x64, load_i32x16, splat_i32x16, store
 
@@ -63,4 +68,23 @@ def pack_block(source, stride, n, unit, i):
     interleave(source + FILE.qs, stride, n, unit + QH + BLOCK_BYTES * i + 64)
 
 
-linear, expert_linear, pack, mapped_linear = make_kernels(rows, FILE.size, UNIT_BYTES, 2, pack_block)
+first_bits, second_bits, third_bits, last_bits = bits_of_byte
+
+
+@device
+def with_fifth_bits(w, p, stride):
+    """Four registers of nibbles with the fifth bits of eight blocks, 32 of each, `stride` apart."""
+    h = as_i8x32(gather_i32x8(p, stride))
+    return (w[0] | first_bits(h, np.int8(16)), w[1] | second_bits(h, np.int8(16)),
+            w[2] | third_bits(h, np.int8(16)), w[3] | last_bits(h, np.int8(16)))
+
+
+@device
+def decode(p):
+    """Eight file blocks as a file unit."""
+    w = with_fifth_bits(nibbles_of_blocks(p + FILE.qs, FILE.size), p + FILE.qh, FILE.size)
+    return w, scales(p + FILE.d, FILE.size)
+
+
+direct = make_direct(8 * FILE.size, decode, make_add_biased(3))
+linear, expert_linear, pack, mapped_linear = make_kernels(rows, FILE.size, UNIT_BYTES, 2, pack_block, direct)

@@ -6,10 +6,12 @@ four of nibbles, as in q5_0.py.
 
 from ggpy.formats.q5 import Q5_1_BLOCK
 from ggpy.kernels.cpu.blocks import add_pair_with_minimum, prefetch_lines
+from ggpy.kernels.cpu.file_units import add_with_minimum, nibbles_of_blocks, scales_and_minimums
 from ggpy.kernels.cpu.interleave import file_block, interleave, interleave_half
 from ggpy.kernels.cpu.kernel import device
+from ggpy.kernels.cpu.mapped import make_direct
 from ggpy.kernels.cpu.packed_format import make_kernels
-from ggpy.kernels.cpu.q5_0 import BLOCK_BYTES, five_bits, interleave_fifth_bits
+from ggpy.kernels.cpu.q5_0 import BLOCK_BYTES, five_bits, interleave_fifth_bits, with_fifth_bits
 from ggpy.kernels.cpu.simd import load_f16x16
 
 FILE = file_block(Q5_1_BLOCK)
@@ -36,4 +38,12 @@ def pack_block(source, stride, n, unit, i):
     interleave(source + FILE.qs, stride, n, unit + QH + BLOCK_BYTES * i + 64)
 
 
-linear, expert_linear, pack, mapped_linear = make_kernels(rows, FILE.size, UNIT_BYTES, 2, pack_block)
+@device
+def decode(p):
+    """Eight file blocks as a file unit."""
+    w = with_fifth_bits(nibbles_of_blocks(p + FILE.qs, FILE.size), p + FILE.qh, FILE.size)
+    return w, scales_and_minimums(p + FILE.d, FILE.size)
+
+
+direct = make_direct(8 * FILE.size, decode, add_with_minimum)
+linear, expert_linear, pack, mapped_linear = make_kernels(rows, FILE.size, UNIT_BYTES, 2, pack_block, direct)

@@ -13,10 +13,13 @@ from ggpy.kernels.cpu.blocks import (
     prefetch_lines,
     with_bit,
 )
+from ggpy.kernels.cpu.file_units import add_with_minimum, for_each_block, moved_bits, nibbles_of_pairs
 from ggpy.kernels.cpu.interleave import file_block, interleave_bytes
 from ggpy.kernels.cpu.kernel import device
+from ggpy.kernels.cpu.lanes8 import broadcast_8xi8
+from ggpy.kernels.cpu.mapped import make_direct
 from ggpy.kernels.cpu.packed_format import make_kernels
-from ggpy.kernels.cpu.q4_k import SCALES, minimum, pack_scales, scale
+from ggpy.kernels.cpu.q4_k import SCALES, minimum, pack_scales, scale, unit_scales
 from ggpy.kernels.cpu.simd import load_f16x16
 
 FILE = file_block(Q5_K_BLOCK)
@@ -51,4 +54,17 @@ def pack_block(source, stride, n, unit, i):
     interleave_bytes(source + FILE.qs, 128, stride, n, unit + QS)
 
 
-linear, expert_linear, pack, mapped_linear = make_kernels(rows, FILE.size, UNIT_BYTES, 1, pack_block)
+fifth_bits = for_each_block(4, 3, 2, 1, 0, -1, -2, -3)
+
+
+@device
+def decode(p):
+    """A file block as a file unit."""
+    w, h, places = nibbles_of_pairs(p + FILE.qs), p + FILE.qh, fifth_bits()
+    return (w[0] | moved_bits(broadcast_8xi8(h), places, 16), w[1] | moved_bits(broadcast_8xi8(h + 8), places, 16),
+            w[2] | moved_bits(broadcast_8xi8(h + 16), places, 16),
+            w[3] | moved_bits(broadcast_8xi8(h + 24), places, 16)), unit_scales(p)
+
+
+direct = make_direct(FILE.size, decode, add_with_minimum)
+linear, expert_linear, pack, mapped_linear = make_kernels(rows, FILE.size, UNIT_BYTES, 1, pack_block, direct)

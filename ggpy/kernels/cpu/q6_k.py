@@ -19,10 +19,13 @@ from ggpy.kernels.cpu.blocks import (
     prefetch_lines,
 )
 from ggpy.kernels.cpu.dot import dot4_u7
+from ggpy.kernels.cpu.file_units import eights, for_each_block, make_add_biased_16, moved_bits, split_nibbles
 from ggpy.kernels.cpu.interleave import file_block, interleave_bytes, widen_half
 from ggpy.kernels.cpu.kernel import device
+from ggpy.kernels.cpu.lanes8 import i8x16, load_i8x16, load_i64x8, sext_i32
+from ggpy.kernels.cpu.mapped import make_direct
 from ggpy.kernels.cpu.packed_format import make_kernels
-from ggpy.kernels.cpu.simd import load_f32x16, load_i32x16, sra, to_f32
+from ggpy.kernels.cpu.simd import load_f16, load_f32x16, load_i32x16, shuffle1, sra, to_f32
 
 FILE = file_block(Q6_K_BLOCK)
 UNIT_BYTES = 3392
@@ -89,4 +92,25 @@ def pack_block(source, stride, n, unit, i):
         interleave_bytes(source + FILE.ql + 64 * half, 64, stride, n, at + LOW_BITS)
 
 
-linear, expert_linear, pack, mapped_linear = make_kernels(rows, FILE.size, UNIT_BYTES, 1, pack_block)
+low_0, low_1, low_2, low_3 = eights(0, 4, 0, 4, 8, 12, 8, 12)
+high_0, high_1, high_2, high_3 = eights(0, 0, 0, 0, 4, 4, 4, 4)
+low_shifts, high_places = for_each_block(0, 0, 4, 4), for_each_block(4, 2, 0, -2)
+halves = shuffle1(i8x16, [*range(0, 16, 2), *range(1, 16, 2)])
+
+
+@device
+def six_bits(low, high):
+    return split_nibbles(low, low_shifts()) | moved_bits(high, high_places(), 48)
+
+
+@device
+def decode(p):
+    """A file block as a file unit."""
+    a, b, h = load_i64x8(p + FILE.ql), load_i64x8(p + FILE.ql + 64), load_i64x8(p + FILE.qh)
+    w = (six_bits(low_0(a, b), high_0(h, h)), six_bits(low_1(a, b), high_1(h, h)),
+         six_bits(low_2(a, b), high_2(h, h)), six_bits(low_3(a, b), high_3(h, h)))
+    return w, (load_f16(p + FILE.d), to_f32(sext_i32(halves(load_i8x16(p + FILE.scales)))))
+
+
+direct = make_direct(FILE.size, decode, make_add_biased_16(2))
+linear, expert_linear, pack, mapped_linear = make_kernels(rows, FILE.size, UNIT_BYTES, 1, pack_block, direct)

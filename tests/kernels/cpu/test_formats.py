@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -165,12 +166,46 @@ def test_threads_change_no_bit(kernels: Kernels, tensor_type: TensorType, n_thre
 
 @pytest.mark.parametrize("tensor_type", PACKED_TYPES, ids=lambda t: t.name)
 def test_weights_may_stay_as_they_lie_in_the_file(kernels: Kernels, tensor_type: TensorType) -> None:
-    """Mapped weights give the bits of packed ones, with a broken group, more than one chunk of rows, and threads."""
+    """Mapped weights give the bits of packed ones for any number of rows, with a broken group, and threads."""
     n_in = 3 * tensor_type.block_size
     rows, x = random_rows(tensor_type, 37, n_in), random_x(17, n_in)
     packed = kernels.linear(kernels.pack(rows, tensor_type), tensor_type, x, 37)
-    assert_bits(kernels.mapped_linear(rows, tensor_type, x), packed)
-    assert_bits(kernels.mapped_linear(rows, tensor_type, x, n_threads=2), packed)
+    for n_rows in range(1, 18):
+        assert_bits(kernels.mapped_linear(rows, tensor_type, x[:n_rows]), packed[:n_rows])
+    for n_rows in (1, 17):
+        assert_bits(kernels.mapped_linear(rows, tensor_type, x[:n_rows], n_threads=2), packed[:n_rows])
+
+
+@pytest.mark.parametrize("tensor_type", PACKED_TYPES, ids=lambda t: t.name)
+def test_packings_know_which_formats_have_direct_products(tensor_type: TensorType) -> None:
+    """`Packing.direct` is what the format's kernels are made of."""
+    packing = packing_of(tensor_type)
+    assert packing.direct == hasattr(importlib.import_module(f"ggpy.kernels.cpu.{packing.module}"), "direct")
+
+
+@pytest.mark.parametrize("tensor_type", PACKED_TYPES, ids=lambda t: t.name)
+@pytest.mark.parametrize("n_rows", [1, 6])
+def test_rows_in_the_file_may_have_any_length(kernels: Kernels, tensor_type: TensorType, n_rows: int) -> None:
+    """One file block and several numbers beyond whole runs of eight; what lies behind the weights takes no part."""
+    size = tensor_type.block_size
+    for n_blocks in (1, 7, 8, 11, 18):
+        x = random_x(n_rows, n_blocks * size)
+        followed = np.full((18, n_blocks * tensor_type.block_bytes), 0xFF, np.uint8)
+        followed[:17] = random_rows(tensor_type, 17, n_blocks * size)
+        packed = kernels.linear(kernels.pack(followed[:17], tensor_type), tensor_type, x, 17)
+        assert_bits(kernels.mapped_linear(followed[:17], tensor_type, x), packed)
+
+
+@pytest.mark.parametrize("tensor_type", PACKED_TYPES, ids=lambda t: t.name)
+@pytest.mark.parametrize("byte", [0x00, 0x7F, 0x80, 0xFF])
+def test_largest_integers_in_the_file_are_exact(kernels: Kernels, tensor_type: TensorType, byte: int) -> None:
+    """Weights and integer scales at an end of their range give the bits of packed ones where they lie."""
+    layout = get_format(tensor_type).block
+    blocks = np.full((16, 512 // tensor_type.block_size * layout.itemsize), byte, np.uint8).view(layout)
+    rows = finite(blocks, tensor_type, lambda shape: 1.5)
+    x = np.full((2, 512), 3.0, np.float32) * np.array([[1], [-1]], np.float32)
+    assert_bits(kernels.mapped_linear(rows, tensor_type, x),
+                kernels.linear(kernels.pack(rows, tensor_type), tensor_type, x, 16))
 
 
 @pytest.mark.parametrize("tensor_type", TYPES, ids=lambda t: t.name)
