@@ -12,8 +12,8 @@ import numpy as np
 from llguidance import LLMatcher
 from numpy.typing import NDArray
 
-from ggpy.engine.structured.compiler import compile_grammar, short
-from ggpy.engine.structured.grammar import grammar_of
+from ggpy.engine.structured.compiler import short
+from ggpy.engine.structured.grammar import compiled
 from ggpy.engine.structured.tokens import GrammarTokens
 from ggpy.engine.structured.trigger import Trigger
 from ggpy.errors import GrammarError
@@ -65,15 +65,15 @@ class Grammars:
         with self._lock:
             if self._tokens is None:
                 self._tokens = GrammarTokens(self._tokenizer)
-            compiled = self._known.get(spec)
-        if compiled is None:
-            compiled = _Compiled(spec, self._tokens)
+            known = self._known.get(spec)
+        if known is None:
+            known = _Compiled(spec, self._tokens)
         with self._lock:
-            self._known[spec] = compiled
+            self._known[spec] = known
             self._known.move_to_end(spec)
             while len(self._known) > MAX_REMEMBERED:
                 self._known.popitem(last=False)
-        return Constraint(compiled)
+        return Constraint(known)
 
 
 class _Compiled:
@@ -83,7 +83,7 @@ class _Compiled:
         if not all(spec.after):
             raise GrammarError("after: an empty text stands everywhere; expected texts of one character at least")
         self.tokens = tokens
-        self.matcher = compile_grammar(tokens.index, grammar_of(spec.kind, spec.source, tokens))
+        self.matcher = compiled(spec.kind, spec.source, tokens)
         self.matcher.compute_bitmask()      # finds out what every copy would
         if self.matcher.is_error():
             raise GrammarError(f"there is no text that this {spec.kind} constraint allows")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
@@ -31,10 +32,17 @@ def compile_grammar(tokens: LLTokenizer, grammar: str) -> LLMatcher:
     return matcher
 
 
-def schema_grammar(schema: str) -> str:
-    """The grammar of JSON that meets `schema`, which `canonical_schema` has made."""
-    return LLMatcher.grammar_from_json_schema(
-        schema, overrides={"whitespace_pattern": WHITESPACE, "lenient": False, "coerce_one_of": False})
+def schema_grammar(schema: Any) -> str:
+    """The grammar of JSON that meets `schema`, which `canonical` has made."""
+    return LLMatcher.grammar_from_json_schema(inline_schema(schema), overrides={
+        "whitespace_pattern": WHITESPACE, "lenient": False, "coerce_one_of": False})
+
+
+def inline_schema(schema: Any) -> str:
+    """`schema`, which `canonical` has made, as it stands behind %json in a grammar."""
+    if isinstance(schema, bool):
+        schema = {"allOf": [schema]}
+    return json.dumps({"x-guidance": {"whitespace_pattern": WHITESPACE}, **schema}, ensure_ascii=False)
 
 
 def in_deep_stack(work: Callable[[], T]) -> T:
@@ -63,6 +71,7 @@ def in_deep_stack(work: Callable[[], T]) -> T:
 
 def short(message: str) -> str:
     """The beginning of a message of llguidance, fit to be shown; its lines stay."""
+    message = message.partition("<backtrace>")[0].replace("<non-verbose/>", "")
     lines = [printable(line.rstrip()) for line in message.strip().splitlines()]
     text = "\n".join(line for line in lines if line)
     return text if len(text) <= MAX_MESSAGE else text[:MAX_MESSAGE] + " ..."

@@ -17,6 +17,8 @@ from ggpy.engine.structured.gbnf import Chars, Choice, Node, Range, Repeat, Rule
 from ggpy.engine.structured.positions import MAX_NODES, Positions, TooLargeError, overlap, positions_of, union
 from ggpy.errors import GrammarError
 
+# a grammar may allow one text alone, of any length: llguidance would write it out
+NO_FORCING = '%llguidance {"no_forcing": true}'
 MAX_STEPS = 300_000         # of comparing lexemes: about 1 s
 MAX_RULE_DEPTH = 40         # of rules in rules that make a lexeme
 
@@ -376,7 +378,7 @@ class _Writer:
         for i, name in enumerate(self.lowered.trees):
             self._rule_names[name] = f"r{i}"
         rules = [f"{self._rule_names[name]}: {self._tree(tree)}" for name, tree in self.lowered.trees.items()]
-        return "\n".join([f"start: {self._rule_names['root']}", *rules, *self._terminals, ""])
+        return "\n".join([NO_FORCING, f"start: {self._rule_names['root']}", *rules, *self._terminals, ""])
 
     def _tree(self, tree: Tree) -> str:
         match tree:

@@ -21,6 +21,7 @@ MAX_SOURCE = 1 << 20        # characters
 MAX_NODES = 20_000          # schemas in a schema
 MAX_DEPTH = 100             # levels of JSON; llguidance reads 127
 MAX_REF_DEPTH = 4_000       # levels of all schemas that are referred to: each may stand on the stack once
+MAX_VALUE = 20_000          # characters of a text that is compared
 MAX_EXACT = 2**53           # integers up to this are compared exactly
 
 TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
@@ -39,12 +40,12 @@ NEUTRAL: dict[str, Any] = {"uniqueItems": False, "nullable": False, "minContains
                            "unevaluatedItems": True, "propertyNames": True}
 
 
-def canonical_schema(source: str, root: str = "$") -> str:
-    """The schema in `source` as JSON, without annotations.
+def canonical(schema: Any, root: str = "$") -> Any:
+    """`schema` without annotations.
 
     Raises GrammarError, naming path and keyword from `root` on, if it is no schema or cannot be enforced as it stands.
     """
-    return json.dumps(_Reader(root).read_document(parse_json(source, root)), ensure_ascii=False)
+    return _Reader(root).read_document(schema)
 
 
 def parse_json(source: str, root: str) -> Any:
@@ -184,7 +185,10 @@ class _Reader:
         elif isinstance(value, list):
             for i, each in enumerate(value):
                 self.check_plain(each, f"{path}[{i}]", "", level + 1)
-        elif not isinstance(value, str | bool | None) and not (_is_finite(value) and _is_exact(value)):
+        elif isinstance(value, str):
+            if len(value) > MAX_VALUE:
+                raise GrammarError(f"{path}: the text has {len(value):,} characters, expected {MAX_VALUE:,} at most")
+        elif not isinstance(value, bool | None) and not (_is_finite(value) and _is_exact(value)):
             raise GrammarError(f"{path}: {shown_json(value)} cannot be compared exactly; expected a number up to "
                                f"{MAX_EXACT:,}")
 

@@ -1,0 +1,107 @@
+"""Calls of tools as a model writes them: JSON objects with a name and arguments, between texts of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from ggpy.engine.structured.compiler import WHITESPACE, inline_schema
+from ggpy.engine.structured.json_schema import canonical, parse_json, shown_json
+from ggpy.engine.structured.tokens import GrammarTokens
+from ggpy.errors import GrammarError
+
+MAX_TOOLS = 512
+NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCalls:
+    """The source of a constraint of kind "tools".
+
+    `tools` are `{"name": ..., "parameters": schema}`, or that as "function" of an object, as in the OpenAI API. A call
+    is `begin {"name": ..., "arguments": ...} end`. With `between`, several calls are one such text with that between
+    them; without, each has its own begin and end, with or without a line break before it.
+    """
+
+    tools: Sequence[Mapping[str, Any]]
+    begin: str = ""
+    end: str = ""
+    between: str | None = None
+    is_parallel: bool = False       # whether there may be more than one call
+    has_begun: bool = False         # whether `begin` is already there: it may be what the constraint starts behind
+    name_key: str = "name"
+    arguments_key: str = "arguments"
+
+    def source(self) -> str:
+        """What a ConstraintSpec takes. Equal calls have equal sources."""
+        return json.dumps(asdict(self))
+
+
+def tool_grammar(source: str, tokens: GrammarTokens) -> str:
+    """The grammar of the calls in `source`. Raises GrammarError, naming the place, if they are no ToolCalls."""
+    calls = _read(parse_json(source, "$"))
+    begin, end = _symbols(calls.begin, tokens), _symbols(calls.end, tokens)
+    first_begin = '""' if calls.has_begun else begin
+    more = ""
+    if calls.is_parallel:
+        more = (f' (/\\n?/ {begin} body {end})*' if calls.between is None
+                else f" ({_symbols(calls.between, tokens)} body)*")
+    first = f"{first_begin} body {end}{more}" if calls.between is None else f"{first_begin} body{more} {end}"
+    lines = [f"start: {first}", f"WS: /{WHITESPACE}/"]
+    names: list[str] = []
+    for i, tool in enumerate(calls.tools):
+        name, schema = _tool(tool, f"$.tools[{i}]")
+        if name in names:
+            raise GrammarError(f"$.tools[{i}].name: there is a tool {shown_json(name)} before it")
+        names.append(name)
+        parts = ["{", json.dumps(calls.name_key), ":", json.dumps(name), ",", json.dumps(calls.arguments_key), ":"]
+        lines.append(f"call{i}: {' WS? '.join(map(_literal, parts))} WS? arguments{i} WS? {_literal('}')}")
+        lines.append(f"arguments{i}: %json {inline_schema(schema)}")
+    lines.append("body: " + " | ".join(f"call{i}" for i in range(len(names))))
+    return "\n".join([*lines, ""])
+
+
+def _read(value: Any) -> ToolCalls:
+    types = {"tools": list, "is_parallel": bool, "has_begun": bool, "between": (str, type(None))}
+    if not isinstance(value, dict) or not isinstance(value.get("tools"), list) or not value["tools"]:
+        raise GrammarError(f"$.tools: expected a list of tools, found {shown_json(value)}")
+    if len(value["tools"]) > MAX_TOOLS:
+        raise GrammarError(f"$.tools: there are {len(value['tools']):,} tools, expected {MAX_TOOLS} at most")
+    known = {each.name for each in fields(ToolCalls)}
+    for key, each in value.items():
+        if key not in known:
+            raise GrammarError(f"$.{key}: expected one of {', '.join(sorted(known))}")
+        if not isinstance(each, types.get(key, str)):       # type: ignore[arg-type]
+            raise GrammarError(f"$.{key}: {shown_json(each)} has the wrong type")
+    return ToolCalls(**value)
+
+
+def _tool(tool: Any, path: str) -> tuple[str, Any]:
+    """Name and schema of a tool."""
+    if isinstance(tool, dict) and isinstance(tool.get("function"), dict):
+        tool, path = tool["function"], f"{path}.function"
+    if not isinstance(tool, dict) or not isinstance(tool.get("name"), str) or not tool["name"]:
+        raise GrammarError(f"{path}.name: expected the name of a tool, found {shown_json(tool)}")
+    parameters = tool.get("parameters")
+    return tool["name"], canonical(NO_ARGUMENTS if parameters is None else parameters, f"{path}.parameters")
+
+
+def _symbols(text: str, tokens: GrammarTokens) -> str:
+    """`text` in a grammar: control tokens that it spells are tokens, the rest is text."""
+    symbols: list[str] = []
+    pending = b""
+    for token in tokens.encode(text, parse_special=True):
+        if token in tokens.special:
+            symbols += [_literal(pending.decode())] if pending else []
+            symbols.append(f"<[{token}]>")
+            pending = b""
+        else:
+            pending += tokens.pieces[token]
+    symbols += [_literal(pending.decode())] if pending else []
+    return " ".join(symbols) or '""'
+
+
+def _literal(text: str) -> str:
+    return "/" + "".join(f"\\x{{{ord(c):X}}}" for c in text) + "/"

@@ -1,0 +1,107 @@
+"""Constraints on calls of tools, and grammars of llguidance."""
+
+import json
+from typing import Any
+
+import pytest
+
+from ggpy.engine.constraint import Constraint
+from ggpy.engine.structured.tool_calls import ToolCalls
+from ggpy.errors import GrammarError
+from tests.engine.grammars import CALL, END, accepts, allowed, encode, start
+
+ADD = {"name": "add", "description": "Adds.", "parameters": {
+    "type": "object", "properties": {"a": {"type": "integer"}, "b": {"$ref": "#/$defs/number"}},
+    "required": ["a", "b"], "additionalProperties": False, "$defs": {"number": {"type": "integer"}}}}
+NOW = {"type": "function", "function": {"name": "now"}}
+SUM = '{"name": "add", "arguments": {"a": 1, "b": 2}}'
+TIME = '{"name": "now", "arguments": {}}'
+
+
+def calls(**options: Any) -> str:
+    return ToolCalls(tools=[ADD, NOW], **options).source()
+
+
+@pytest.mark.parametrize(("options", "right", "wrong"), [
+    ({}, SUM, SUM + SUM),
+    ({}, TIME, SUM.replace("add", "now")),
+    ({}, SUM, SUM.replace("2", "2.5")),
+    ({"begin": "<t>\n", "end": "\n</t>"}, f"<t>\n{SUM}\n</t>", SUM),
+    ({"begin": "<t>", "end": "</t>", "is_parallel": True},
+     f"<t>{SUM}</t>\n<t>{TIME}</t><t>{TIME}</t>", f"<t>{SUM}</t>{SUM}"),
+    ({"begin": "[", "end": "]", "between": ", ", "is_parallel": True}, f"[{SUM}, {TIME}]", f"[{SUM}][{TIME}]"),
+    ({"begin": "[", "end": "]", "between": ", "}, f"[{SUM}]", f"[{SUM}, {TIME}]"),
+    ({"begin": "<t>", "end": "</t>", "has_begun": True, "is_parallel": True},
+     f"{SUM}</t><t>{TIME}</t>", f"<t>{SUM}</t>"),
+    ({"name_key": "tool", "arguments_key": "args"}, '{"tool": "now", "args": {}}', TIME),
+    ({}, '{\n  "name": "now",\n  "arguments": {}\n}', '{   "name": "now", "arguments": {}}'),
+])
+def test_shapes_of_calls(options: dict[str, Any], right: str, wrong: str) -> None:
+    """One call or several, with what stands before, between and behind them."""
+    assert accepts("tools", calls(**options), right)
+    assert not accepts("tools", calls(**options), wrong)
+
+
+def test_a_begin_may_be_a_control_token() -> None:
+    """As in the vocabularies of many models; its characters one by one are not the same."""
+    constraint = start("tools", calls(begin="<call>", end="<call>"))
+    assert allowed(constraint) == [{CALL}]
+    for token in (CALL, *encode(TIME), CALL):
+        constraint.accept(token)
+    assert allowed(constraint) == [{END}]
+
+
+def test_calls_may_come_after_free_text() -> None:
+    """The model decides whether to call: until it begins one it may say anything, and end."""
+    constraint = start("tools", calls(begin="<t>", end="</t>", has_begun=True), after=("<t>",))
+    accept(constraint, "I will add. <t")
+    assert END in allowed(constraint)[0]
+    accept(constraint, ">" + SUM)
+    assert END not in allowed(constraint)[0]
+    accept(constraint, "</t>")
+    assert constraint.is_finished
+
+
+def accept(constraint: Constraint, text: str) -> None:
+    for token in encode(text):
+        constraint.accept(token)
+
+
+@pytest.mark.parametrize(("source", "message"), [
+    ("{}", r"\$.tools: expected a list of tools, found \{\}"),
+    ('{"tools": []}', r"\$.tools: expected a list of tools"),
+    ('{"tools": [1]}', r"\$.tools\[0\].name: expected the name of a tool, found 1"),
+    ('{"tools": [{"name": "a"}], "begin": 1}', r"\$.begin: 1 has the wrong type"),
+    ('{"tools": [{"name": "a"}], "start": ""}', r"\$.start: expected one of arguments_key, begin"),
+    ('{"tools": [{"name": "a"}, {"name": "a"}]}', r'\$.tools\[1\].name: there is a tool "a" before it'),
+    (json.dumps({"tools": [NOW, {"type": "function", "function": {"name": "f", "parameters": {
+        "properties": {"x": {"minimum": "1"}}}}}]}),
+     r'\$.tools\[1\].function.parameters.properties.x.minimum: expected a number, found "1"'),
+])
+def test_errors_name_the_tool(source: str, message: str) -> None:
+    """And the path in its schema."""
+    with pytest.raises(GrammarError, match=message):
+        start("tools", source)
+
+
+def test_grammars_of_llguidance() -> None:
+    """With schemas in them, comments, and texts that look like options."""
+    source = '// max_tokens=1\nstart: "stop=" /[a\\/]/ x  # %json 1\nx: %json {"title": "t", "type": "null"} "!"\n'
+    assert accepts("lark", source, "stop=/null!")
+    assert not accepts("lark", source, "stop=/1!")
+
+
+@pytest.mark.parametrize(("source", "message"), [
+    ("start: x", "unknown name"),
+    ("start", "Expected"),
+    ('start: "a"\n  x: %json {"not": {}}', r"line 2: \$.not: cannot be enforced"),
+    ('start: %json {"a"', r"line 1: \$: not JSON"),
+    ('start: "a"\nx[max_tokens=3]: /a/', "line 2: the option max_tokens is not supported"),
+    ('start: r0\n' + "".join(f"r{i}: r{i + 1}\n" for i in range(5000)), "the grammar has 5,001 rules, expected 4,000"),
+    ("start: " + "x" * 300_000, "the grammar has 300,007 characters"),
+    ("start: " + "(" * 100_000, "."),
+])
+def test_errors_of_llguidances_grammars(source: str, message: str) -> None:
+    """With the line, where it is known."""
+    with pytest.raises(GrammarError, match=message):
+        start("lark", source)
