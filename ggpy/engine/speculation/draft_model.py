@@ -57,6 +57,7 @@ class DraftModel:
         self._n_vocab = min(n_vocab, backend.n_vocab)
         self._cache = KVCache([group.window for group in backend.kv_groups], backend.n_pages, backend.table_pages,
                               backend.copy_page)
+        self.n_read = 0                         # tokens that were read before the last guesses
         self._drafts: dict[int, Draft] = {}     # by request, the one used longest ago first
 
     def propose_all(self, requests: Sequence[Request], n_max: int) -> list[Proposal]:
@@ -117,6 +118,7 @@ class DraftModel:
             budget -= length
             if is_ready:
                 ready.append(draft)
+        self.n_read = sum(len(sequence.tokens) for sequence in sequences)
         choices = self._forward(sequences)
         for draft, sequence in zip(drafts, sequences, strict=False):
             n_computed = sequence.first_position + len(sequence.tokens)

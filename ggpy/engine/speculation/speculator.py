@@ -15,6 +15,7 @@ from ggpy.engine.speculation.step_times import StepTimes
 from ggpy.engine.speculation.track import INCOME, Rate, Track
 
 TRY_LENGTH = 2          # tokens of a draft that is made to learn
+MOST_NEW = 2            # tokens that a draft model has to read per request where it has read all before
 FIRST_DRAFT_PART = 0.3  # of a step's time: what a draft model takes for a token until it is known
 PLAIN_EVERY = 64        # steps without drafts are due so often, for they show what the others cost
 
@@ -152,8 +153,7 @@ class Speculator:
     def _draft_length(self, chances: Sequence[Sequence[float]], n_max: int, n_requests: int) -> int:
         """How many tokens of the draft model, for each request in `chances`, make the tokens per second most."""
         n_chosen = len(chances)
-        token_s = (self._draft_times.seconds(n_chosen) if self._draft_times.is_known else
-                   FIRST_DRAFT_PART * self._times.seconds(n_chosen))
+        token_s = self._draft_token_s(n_chosen)
         expected = float(n_requests)
         best_length, best = 0, expected / self._times.seconds(n_requests)
         for n in range(1, n_max + 1):
@@ -169,16 +169,19 @@ class Speculator:
         start = time.perf_counter()
         proposals = model.propose_all([request for request, _ in chosen], length)
         elapsed_s = time.perf_counter() - start
-        n_ready = sum(bool(proposal.tokens) for proposal in proposals)
-        if n_ready == len(chosen):
-            self._draft_times.saw(n_ready, elapsed_s / length)
-        if not n_ready or not self._draft_times.is_known:
-            return
-        seconds = self._draft_times.seconds(n_ready) * length / n_ready
-        for (_, track), proposal in zip(chosen, proposals, strict=True):
-            if proposal.tokens:
-                track.proposal, track.chances = proposal, track.chances_of(proposal, self._rates)
-                track.balance -= seconds * n_requests / self._times.seconds(n_requests)
+        ready = [(track, proposal) for (_, track), proposal in zip(chosen, proposals, strict=True) if proposal.tokens]
+        if ready and model.n_read <= MOST_NEW * len(ready):
+            self._draft_times.saw(len(ready), elapsed_s / length)
+        for track, proposal in ready:
+            track.proposal, track.chances = proposal, track.chances_of(proposal, self._rates)
+            share_s = self._draft_token_s(len(ready)) * length / len(ready)
+            track.balance -= share_s * n_requests / self._times.seconds(n_requests)
+
+    def _draft_token_s(self, n_requests: int) -> float:
+        """Seconds that the draft model takes for a token of each of so many requests."""
+        if self._draft_times.is_known:
+            return self._draft_times.seconds(n_requests)
+        return FIRST_DRAFT_PART * self._times.seconds(n_requests)
 
     def _lengths(self, tracks: Sequence[Track]) -> list[int]:
         """How many tokens of its proposal each request drafts.

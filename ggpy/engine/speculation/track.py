@@ -13,7 +13,7 @@ MOST_REST = 256         # proposals of a kind that are passed over between tries
 HOPELESS = 0.02         # drafts less likely to be right are not looked at
 MEMORY = 0.98           # a result counts so much less with each that follows
 WEIGHT = 4.0            # how many tokens' results it takes to outweigh what is known of other requests
-FIRST_RATES = {"ngram 1": 0.2, "ngram 2": 0.35, "ngram 4": 0.6, "ngram 8": 0.8, "ngram 16": 0.9, "draft": 0.7}
+FIRST_RATES = {"ngram 1": 0.2, "ngram 2": 0.35, "ngram 4": 0.6, "ngram 8": 0.8, "ngram 16": 0.9, "draft": 0.85}
 USUAL_RATE = 0.8        # of other kinds
 
 
