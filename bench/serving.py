@@ -35,12 +35,14 @@ from bench.stalls import Stall, measure_stall
 from ggpy.backends.base import kv_bytes
 from ggpy.gguf import GGUFFile
 from ggpy.hub.resolve import resolve_model
+from ggpy.loading import ModelOptions
 from ggpy.models import hparams_of
 from ggpy.tools.bench_serve import Run, measure, warm_up
 from ggpy.tools.bench_serve_bound import Access, bound
+from ggpy.tools.bench_serve_engine import open_engine
 from ggpy.tools.bench_serve_output import notes, table
 from ggpy.tools.bench_serve_plan import Plan, PlannedRequest, expected_answer, expected_prompts
-from ggpy.tools.bench_serve_targets import LlamaServer, Target, open_engine
+from ggpy.tools.bench_serve_targets import LlamaServer, Target
 from ggpy.tools.bench_serve_workloads import Size, agent, chat, edit
 
 CASES = ("agent", "chats", "stall", "edit")
@@ -84,7 +86,8 @@ class Comparison:
     @asynccontextmanager
     async def _ours(self) -> AsyncIterator[Target]:
         s = self._setting
-        async with open_engine(str(s.model), n_ctx=s.n_ctx, pool_tokens=s.pool_tokens, n_threads=s.n_threads) as target:
+        options = ModelOptions(n_ctx=s.n_ctx, pool_tokens=s.pool_tokens, n_threads=s.n_threads)
+        async with open_engine(str(s.model), options) as target:
             yield target
 
     @asynccontextmanager

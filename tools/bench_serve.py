@@ -1,4 +1,4 @@
-"""`ggpy bench serve`: latency and throughput of many requests, with an engine in this process or against a server."""
+"""`ggpy bench serve`: latency and throughput of many requests, of an engine or a server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ logger = logging.getLogger("ggpy")
 DESCRIPTION = """\
 Measure latency and throughput of many requests.
 
-MODEL is loaded into this process; with --url, a server is measured instead.
+MODEL is loaded into a process of its own, as a server does; with --url, a
+server is measured instead.
 Prompts are common words, answers are of a fixed length and the most probable
 tokens. The workloads, always the same for a seed:
 
@@ -235,10 +236,12 @@ async def warm_up(target: Target, words: Sequence[int]) -> None:
 @asynccontextmanager
 async def _target(args: argparse.Namespace) -> AsyncIterator[Target]:
     """What is measured; a model that was loaded for it is freed at the end."""
-    from ggpy.tools.bench_serve_targets import LlamaServer, OpenAIServer, open_engine
+    from ggpy.loading import ModelOptions
+    from ggpy.tools.bench_serve_engine import open_engine
+    from ggpy.tools.bench_serve_targets import LlamaServer, OpenAIServer
 
     if args.url is None:
-        async with open_engine(args.model, **model_options(args)) as engine:
+        async with open_engine(args.model, ModelOptions(**model_options(args))) as engine:
             yield engine
     elif args.api == "llama":
         async with LlamaServer(args.url, api_key=args.api_key) as server:

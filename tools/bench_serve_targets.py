@@ -1,14 +1,11 @@
-"""What a serving benchmark sends requests to: an engine in this process, or a server."""
+"""What a serving benchmark sends requests to: the interface, and servers that speak HTTP."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
@@ -16,9 +13,7 @@ from typing import Any, Literal, Protocol, Self
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
-from ggpy.engine.config import SamplingParams
 from ggpy.errors import GgpyError, shown
-from ggpy.llm import LLM
 
 COMMON_WORDS = (
     "the of and to in is that for it was on are as with his they at be this from have or by one had not but what all "
@@ -36,7 +31,6 @@ COMMON_WORDS = (
     "today others however sure means knew try told young miles sun ways thing whole hear example heard several change "
     "answer room sea against top turned learn point city play toward five using himself usually")
 REFUSED = (429, 503)        # HTTP statuses of a server that is too busy
-MAX_IN_PROCESS = 512        # threads that wait for answers
 
 Problem = Literal["", "rejected", "failed"]
 
@@ -61,15 +55,10 @@ class Answer:
 
 
 class Target(Protocol):
-    """Generates exactly as many tokens as asked for, the most probable ones; used within `async with`."""
+    """Generates exactly as many tokens as asked for, the most probable ones."""
 
     name: str
     lacks: tuple[str, ...]      # what it does not tell
-
-    async def __aenter__(self) -> Self: ...
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                        trace: TracebackType | None) -> None: ...
 
     async def words(self) -> list[int]:
         """Tokens of common words, each once, no control tokens among them."""
@@ -84,60 +73,8 @@ class Target(Protocol):
         """How often a request had to give way so far, in all; None: not told."""
 
 
-class InProcess:
-    """An LLM of this process, one thread for each request that waits for its answer."""
-
-    lacks: tuple[str, ...] = ("preemptions",)
-
-    def __init__(self, llm: LLM, name: str = "ggpy") -> None:
-        self.name = name
-        self._llm = llm
-        self._threads = ThreadPoolExecutor(MAX_IN_PROCESS, thread_name_prefix="bench")
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                        trace: TracebackType | None) -> None:
-        self._threads.shutdown(wait=kind is None, cancel_futures=True)
-
-    async def words(self) -> list[int]:
-        return list(dict.fromkeys(self._llm.tokenize(COMMON_WORDS, add_special=False)))
-
-    async def n_ctx(self) -> int | None:
-        return self._llm.n_ctx
-
-    async def complete(self, prompt: Sequence[int], n_output: int) -> Answer:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._complete, prompt, n_output)
-
-    def _complete(self, prompt: Sequence[int], n_output: int) -> Answer:
-        answer = Answer()
-        try:
-            stream = self._llm.stream(prompt, SamplingParams(temperature=0, max_tokens=n_output, ignore_eos=True))
-            answer.n_cached = stream.finish().n_cached
-            for event in stream.events:
-                if event.tokens:
-                    answer.arrived(event.tokens, event.time_s)
-        except GgpyError as error:
-            answer.problem, answer.message = "failed", str(error)
-        return answer
-
-    async def n_preempted(self) -> int | None:
-        return None
-
-
-@asynccontextmanager
-async def open_engine(model: str, **options: Any) -> AsyncIterator[InProcess]:
-    """The model, loaded with the keyword arguments of LLM, and freed at the end."""
-    from ggpy.tools.loading import load
-
-    with load(model, **options) as llm:
-        async with InProcess(llm) as target:
-            yield target
-
-
 class Server(ABC):
-    """A server that speaks HTTP, at `url`."""
+    """A server that speaks HTTP, at `url`; used within `async with`."""
 
     lacks: tuple[str, ...] = ()
 
@@ -146,9 +83,10 @@ class Server(ABC):
         self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
 
     async def __aenter__(self) -> Self:
-        # every request has a connection of its own, and may take as long as it does
-        self._http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), headers=self._headers,
-                                           timeout=aiohttp.ClientTimeout(total=None), read_bufsize=2**20)
+        # every request has a new connection: a server may close one that is kept just when the next request is sent
+        self._http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, force_close=True),
+                                           headers=self._headers, timeout=aiohttp.ClientTimeout(total=None),
+                                           read_bufsize=2**20)
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,

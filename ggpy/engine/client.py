@@ -192,11 +192,6 @@ class CompletionStream(Iterator[str]):
         return min(self._request.num_computed, len(self._request.prompt_tokens))
 
     @property
-    def events(self) -> Sequence[Event]:
-        """What was read so far, step by step, each with the time when it came to be."""
-        return tuple(self._events)
-
-    @property
     def completion(self) -> Completion:
         """The answer as far as it was read; its finish reason is "cancelled" if that is not to its end.
 

@@ -4,18 +4,22 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pytest
 from aiohttp import web
 
+from ggpy.engine.thread_client import ThreadClient
 from ggpy.errors import GgpyError
-from ggpy.llm import LLM
+from ggpy.gguf import GGUFFile
+from ggpy.loading import ModelOptions, load_core
+from ggpy.text import Tokenizer
 from ggpy.tools.bench_serve_bound import bound
+from ggpy.tools.bench_serve_engine import Engine
 from ggpy.tools.bench_serve_load import Record, run_closed, run_open
 from ggpy.tools.bench_serve_plan import PlannedRequest, expected_prompts
-from ggpy.tools.bench_serve_targets import Answer, InProcess, LlamaServer, OpenAIServer, Server
+from ggpy.tools.bench_serve_targets import Answer, LlamaServer, OpenAIServer, Server
 from ggpy.tools.bench_serve_workloads import Size, agent, chat
 from tests.models.arch_data import ArchModel
 
@@ -31,12 +35,6 @@ class FakeTarget:
     def __init__(self) -> None:
         self.prompts: list[Sequence[int]] = []
         self.n_busy = self.most_busy = 0
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        pass
 
     async def words(self) -> list[int]:
         return list(WORDS)
@@ -213,17 +211,25 @@ def test_what_a_server_tells_about_itself() -> None:
     asyncio.run(ask())
 
 
-def test_an_engine_of_this_process(arch_model: Callable[[str], ArchModel]) -> None:
+@asynccontextmanager
+async def engine(arch_model: Callable[[str], ArchModel], **options: int) -> AsyncIterator[Engine]:
+    """The target of a tiny model, in a thread."""
+    path = arch_model("llama_headdim").path
+    core = load_core(path, ModelOptions(n_ctx=options["n_ctx"], pool_tokens=options.get("pool_tokens")))
+    async with ThreadClient(core) as client:
+        yield Engine(client, Tokenizer.from_metadata(GGUFFile(path).metadata))
+
+
+def test_an_engine_is_a_target(arch_model: Callable[[str], ArchModel]) -> None:
     """Agents on a tiny model: every answer has its length, and hits stay below what an ideal cache has."""
-    async def run(llm: LLM) -> list[Record]:
-        async with InProcess(llm) as target:
+    async def run() -> list[Record]:
+        async with engine(arch_model, n_ctx=256, pool_tokens=1024) as target:
             assert await target.n_ctx() == 256
             return await run_closed(plan, target, await target.words(), 3)
 
     plan = agent(Size(3, scale=0.02))
     assert max(map(len, expected_prompts(plan))) < 250
-    with LLM(arch_model("llama_headdim").path, n_ctx=256, pool_tokens=1024) as llm:
-        records = asyncio.run(run(llm))
+    records = asyncio.run(run())
     assert len(records) == len(plan)
     assert all(r.is_ok and len(r.answer.times_s) == r.answer.n_tokens for r in records)
     assert sorted(r.answer.n_tokens for r in records) == sorted(r.n_output for r in plan)
@@ -233,12 +239,11 @@ def test_an_engine_of_this_process(arch_model: Callable[[str], ArchModel]) -> No
 
 def test_a_request_that_the_engine_refuses_fails_alone(arch_model: Callable[[str], ArchModel]) -> None:
     """A prompt that does not fit its context."""
-    async def ask(llm: LLM) -> tuple[Answer, Answer]:
-        async with InProcess(llm) as target:
+    async def ask() -> tuple[Answer, Answer]:
+        async with engine(arch_model, n_ctx=64) as target:
             return await target.complete([1] * 100, 2), await target.complete([1, 2], 2)
 
-    with LLM(arch_model("llama_headdim").path, n_ctx=64) as llm:
-        refused, good = asyncio.run(ask(llm))
+    refused, good = asyncio.run(ask())
     assert refused.problem == "failed"
     assert "the prompt has 100 tokens" in refused.message
     assert good.n_tokens == 2

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ggpy.engine.recording import TraceLine, read_trace, write_trace
+from ggpy.engine.recording import Recorder, TraceLine, read_trace, write_trace
 from ggpy.tools.bench_serve_bound import Access, Bound, bound
 from ggpy.tools.bench_serve_plan import (
     N_SYMBOLS,
@@ -108,6 +108,18 @@ def test_a_plan_survives_a_trace(name: str, tmp_path: Path) -> None:
         (len(r.added), r.n_output, r.session, r.parent) for r in plan]
     assert [r.arrival_s for r in again] == pytest.approx([r.arrival_s for r in plan], abs=1e-5)
     assert [line.hash_ids for line in to_trace(again)] == [line.hash_ids for line in to_trace(plan)]
+    assert 0 <= plan_bound(plan).n_cached - plan_bound(again).n_cached < 32 * len(plan)
+
+
+def test_a_recording_of_a_plan_is_that_plan(tmp_path: Path) -> None:
+    """Which requests continue which is found in their tokens."""
+    plan = agent(SMALL)
+    recorder = Recorder(tmp_path / "trace.jsonl")
+    for i, (planned, prompt) in enumerate(zip(plan, expected_prompts(plan), strict=True)):
+        recorder.add(planned.arrival_s, prompt.tolist(), expected_answer(plan, i).tolist())
+    recorder.close()
+    again = from_trace(read_trace(tmp_path / "trace.jsonl"))
+    assert [(r.parent, len(r.added), r.n_output) for r in again] == [(r.parent, len(r.added), r.n_output) for r in plan]
     assert 0 <= plan_bound(plan).n_cached - plan_bound(again).n_cached < 32 * len(plan)
 
 
