@@ -148,6 +148,8 @@ class Speculator:
             for _, track in chosen:
                 track.is_try = True
         if chosen:
+            least = min(track.balance for _, track in chosen)
+            length = max(1, min(length, int(least / self._draft_cost(len(chosen), n_requests))))
             self._take_drafts(self._draft_model, chosen, length, n_requests)
 
     def _draft_length(self, chances: Sequence[Sequence[float]], n_max: int, n_requests: int) -> int:
@@ -174,8 +176,11 @@ class Speculator:
             self._draft_times.saw(len(ready), elapsed_s / length)
         for track, proposal in ready:
             track.proposal, track.chances = proposal, track.chances_of(proposal, self._rates)
-            share_s = self._draft_token_s(len(ready)) * length / len(ready)
-            track.balance -= share_s * n_requests / self._times.seconds(n_requests)
+            track.balance -= length * self._draft_cost(len(ready), n_requests)
+
+    def _draft_cost(self, n_chosen: int, n_requests: int) -> float:
+        """What the draft model costs each of `n_chosen` requests for a token, in the unit of Track."""
+        return self._draft_token_s(n_chosen) / n_chosen * n_requests / self._times.seconds(n_requests)
 
     def _draft_token_s(self, n_requests: int) -> float:
         """Seconds that the draft model takes for a token of each of so many requests."""
@@ -217,10 +222,10 @@ class Speculator:
                 return
 
     def _affordable(self, tracks: Sequence[Track], lengths: list[int]) -> list[int]:
-        """`lengths`, cut to what each request has to lose."""
+        """`lengths`, cut to what each request has to lose; what a draft model has already worked on is used."""
         cost = self._row_cost(len(tracks), sum(lengths))
         for i, track in enumerate(tracks):
-            if lengths[i] * cost > max(0.0, track.balance):
+            if lengths[i] * cost > max(0.0, track.balance) and track.proposal.kind != KIND:
                 lengths[i] = max(0, int(track.balance / cost))
             if lengths[i] < self.config.n_min:
                 lengths[i] = 0

@@ -11,7 +11,8 @@ FIRST_BALANCE = 0.5     # steps that it may lose before it has earned them
 MOST_BALANCE = 4.0      # steps that it may lose of what good drafts have saved
 MOST_REST = 256         # proposals of a kind that are passed over between tries that fail
 HOPELESS = 0.02         # drafts less likely to be right are not looked at
-MEMORY = 0.98           # a result counts so much less with each that follows
+MEMORY = 0.96           # a result of a request counts so much less with each that follows
+LONG_MEMORY = 0.98      # the same of all requests' results
 WEIGHT = 4.0            # how many tokens' results it takes to outweigh what is known of other requests
 FIRST_RATES = {"ngram 1": 0.2, "ngram 2": 0.35, "ngram 4": 0.6, "ngram 8": 0.8, "ngram 16": 0.9, "draft": 0.85}
 USUAL_RATE = 0.8        # of other kinds
@@ -24,10 +25,10 @@ class Rate:
     n_expected: float = 0.0         # sum of the confidences of the drafts that were checked
     n_accepted: float = 0.0
 
-    def saw(self, n_expected: float, n_accepted: int) -> None:
+    def saw(self, n_expected: float, n_accepted: int, memory: float) -> None:
         """Learn from drafts that were checked: the accepted ones and the first that was not."""
-        self.n_expected = MEMORY * self.n_expected + n_expected
-        self.n_accepted = MEMORY * self.n_accepted + n_accepted
+        self.n_expected = memory * self.n_expected + n_expected
+        self.n_accepted = memory * self.n_accepted + n_accepted
 
     def value(self, prior: float) -> float:
         """The rate, near `prior` as long as little is known."""
@@ -75,8 +76,8 @@ class Track:
         """Take in how the first `n_drafted` tokens of the proposal did; `rates` are those of all requests."""
         proposal = self.proposal
         n_expected = sum(proposal.confidences[: min(n_drafted, n_accepted + 1)])
-        for each in (self.rates, rates):
-            each.setdefault(proposal.kind, Rate()).saw(n_expected, n_accepted)
+        for each, memory in ((self.rates, MEMORY), (rates, LONG_MEMORY)):
+            each.setdefault(proposal.kind, Rate()).saw(n_expected, n_accepted, memory)
         if self.is_try and n_accepted < n_drafted:
             self.rests.setdefault(proposal.kind, Rest()).double()
         elif n_accepted:

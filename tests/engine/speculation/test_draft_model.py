@@ -163,12 +163,12 @@ def test_guesses_are_right_whatever_became_of_earlier_ones(data: st.DataObject) 
 
 def test_the_speculator_drafts_with_the_model_and_stops_where_it_errs() -> None:
     """The target agrees with the draft model at first, then never; plain steps take far longer than drafting."""
-    drafts, backend = model(max_tokens=64, n_pages=64, table_pages=64)
+    drafts, _ = model(max_tokens=64, n_pages=64, table_pages=64)
     made = Speculator(SpeculationConfig(proposers=("draft",), n_max=4), n_vocab=N_VOCAB, n_ctx=2000, max_rows=8,
                       draft_model=drafts)
     request = Request([1])
-    n_drafted = [0, 0]
-    for step in range(200):
+    n_drafted = [0, 0, 0]
+    for step in range(300):
         made.draft([request])
         n = len(request.draft_tokens)
         n_drafted[step // 100] += n
@@ -177,8 +177,7 @@ def test_the_speculator_drafts_with_the_model_and_stops_where_it_errs() -> None:
         made.saw(request, n, n_accepted, 1.0 + 0.05 * n)
     made.finished(request)
     assert n_drafted[0] > 300
-    assert n_drafted[1] < 100
-    assert sum(len(step) for step in backend.steps) < 1000
+    assert n_drafted[2] < 25
 
 
 def tokenizer(tokens: list[bytes], **changes: Any) -> Tokenizer:
