@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ggpy.text import Tokenizer
 
 MOST_PADDING = 128      # tokens by which vocabularies may differ in size: some are padded, as llama.cpp allows
+MOST_READ = 64          # tokens of one step, if requests that it has read to their end do not have more
+MOST_NEW = 2            # tokens that such a request may have: a draft that was not computed, and what follows it
 KIND = "draft"
 
 
@@ -48,8 +50,8 @@ class DraftModel:
     """Guesses the tokens that `backend` finds most probable, for all requests in the same steps.
 
     Each request has a sequence in a KV cache of the draft model's own. `n_vocab` is the target's; `p_min` ends a guess
-    before a token that the draft model finds less probable. Computing is left to `propose_all`; what it has to read
-    before it can guess, such as a prompt, is read in steps of at most `backend.max_tokens`, one for each call.
+    before a token that the draft model finds less probable. What it has to read before it can guess, such as a prompt,
+    it reads in steps of few tokens, one for each call of `propose_all`, so that answers go on meanwhile.
     """
 
     def __init__(self, backend: Backend, n_vocab: int, p_min: float = 0.0) -> None:
@@ -58,6 +60,7 @@ class DraftModel:
         self._cache = KVCache([group.window for group in backend.kv_groups], backend.n_pages, backend.table_pages,
                               backend.copy_page)
         self.n_read = 0                         # tokens that were read before the last guesses
+        self.n_read_of_answers = 0              # of these, tokens of answers
         self._drafts: dict[int, Draft] = {}     # by request, the one used longest ago first
 
     def propose_all(self, requests: Sequence[Request], n_max: int) -> list[Proposal]:
@@ -105,7 +108,7 @@ class DraftModel:
         """
         drafts = sorted((draft for request in requests if (draft := self._opened(request, n_max, requests))),
                         key=lambda draft: len(draft.request.tokens) - draft.n_computed)
-        budget = self._backend.max_tokens
+        budget = min(self._backend.max_tokens, max(MOST_READ, MOST_NEW * len(drafts)))
         ready: list[Draft] = []
         sequences = []
         for draft in drafts:
@@ -119,6 +122,10 @@ class DraftModel:
             if is_ready:
                 ready.append(draft)
         self.n_read = sum(len(sequence.tokens) for sequence in sequences)
+        self.n_read_of_answers = sum(
+            min(len(sequence.tokens), sequence.first_position + len(sequence.tokens) - len(draft.request.prompt_tokens))
+            for draft, sequence in zip(drafts, sequences, strict=False)
+            if sequence.first_position + len(sequence.tokens) > len(draft.request.prompt_tokens))
         choices = self._forward(sequences)
         for draft, sequence in zip(drafts, sequences, strict=False):
             n_computed = sequence.first_position + len(sequence.tokens)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ggpy.engine.request import Request
 from ggpy.engine.speculation.config import SpeculationConfig
-from ggpy.engine.speculation.draft_model import KIND, DraftModel
+from ggpy.engine.speculation.draft_model import KIND, MOST_NEW, DraftModel
 from ggpy.engine.speculation.ngram import PromptLookup
 from ggpy.engine.speculation.past_outputs import PastOutputs
 from ggpy.engine.speculation.proposer import NOTHING, Proposal, Proposer
@@ -15,7 +15,6 @@ from ggpy.engine.speculation.step_times import StepTimes
 from ggpy.engine.speculation.track import INCOME, Rate, Track
 
 TRY_LENGTH = 2          # tokens of a draft that is made to learn
-MOST_NEW = 2            # tokens that a draft model has to read per request where it has read all before
 FIRST_DRAFT_PART = 0.3  # of a step's time: what a draft model takes for a token until it is known
 PLAIN_EVERY = 64        # steps without drafts are due so often, for they show what the others cost
 
@@ -167,16 +166,20 @@ class Speculator:
 
     def _take_drafts(self, model: DraftModel, chosen: Sequence[tuple[Request, Track]], length: int,
                      n_requests: int) -> None:
-        """Let `model` propose, and requests pay for it, but not for what it reads before it can."""
+        """Let `model` propose, and requests pay for it, but not for its reading of their prompts."""
         start = time.perf_counter()
         proposals = model.propose_all([request for request, _ in chosen], length)
         elapsed_s = time.perf_counter() - start
-        ready = [(track, proposal) for (_, track), proposal in zip(chosen, proposals, strict=True) if proposal.tokens]
-        if ready and model.n_read <= MOST_NEW * len(ready):
-            self._draft_times.saw(len(ready), elapsed_s / length)
-        for track, proposal in ready:
-            track.proposal, track.chances = proposal, track.chances_of(proposal, self._rates)
-            track.balance -= length * self._draft_cost(len(ready), n_requests)
+        n_ready = sum(bool(proposal.tokens) for proposal in proposals)
+        if n_ready and model.n_read <= MOST_NEW * n_ready:
+            self._draft_times.saw(n_ready, elapsed_s / length)
+        guessing_s = length * self._draft_token_s(n_ready) if n_ready else 0.0
+        reading_s = max(0.0, elapsed_s - guessing_s) * model.n_read_of_answers / max(1, model.n_read)
+        cost = (guessing_s + reading_s) / len(chosen) * n_requests / self._times.seconds(n_requests)
+        for (_, track), proposal in zip(chosen, proposals, strict=True):
+            track.balance -= cost
+            if proposal.tokens:
+                track.proposal, track.chances = proposal, track.chances_of(proposal, self._rates)
 
     def _draft_cost(self, n_chosen: int, n_requests: int) -> float:
         """What the draft model costs each of `n_chosen` requests for a token, in the unit of Track."""

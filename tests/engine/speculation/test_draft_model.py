@@ -93,6 +93,19 @@ def test_a_long_prompt_is_read_in_steps_and_others_guess_meanwhile() -> None:
     assert backend.steps[0] == [(0, 2, 1), (0, 14, 0)]
 
 
+def test_few_tokens_are_read_at_once_so_that_answers_go_on() -> None:
+    """Of a prompt of 120 tokens 64 in the first step; tokens of answers are told apart, since they are paid for."""
+    drafts, backend = model(max_tokens=512)
+    request = Request(list(range(60)) * 2)
+    request.tokens += [1, 2]
+    read = []
+    for _ in range(2):
+        drafts.propose_all([request], 1)
+        read.append((drafts.n_read, drafts.n_read_of_answers))
+    assert read == [(64, 0), (58, 2)]
+    assert backend.steps == [[(0, 64, 0)], [(64, 58, 1)]]
+
+
 def test_a_guess_ends_before_an_improbable_token() -> None:
     """Its probability in the draft model is below p_min."""
     drafts, _ = model(p_min=0.5)
