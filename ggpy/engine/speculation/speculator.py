@@ -16,6 +16,7 @@ from ggpy.engine.speculation.track import INCOME, Rate, Track
 
 TRY_LENGTH = 2          # tokens of a draft that is made to learn
 FIRST_DRAFT_PART = 0.3  # of a step's time: what a draft model takes for a token until it is known
+LEAST_ROW = 0.03        # of the time of one row: what each further row takes at least, however lucky a measurement
 PLAIN_EVERY = 64        # steps without drafts are due so often, for they show what the others cost
 
 
@@ -159,7 +160,7 @@ class Speculator:
         best_length, best = 0, expected / self._times.seconds(n_requests)
         for n in range(1, n_max + 1):
             expected += sum(each[n - 1] for each in chances if n <= len(each))
-            speed = expected / (self._times.seconds(n_requests + n * n_chosen) + n * token_s)
+            speed = expected / (self._step_time(n_requests, n * n_chosen) + n * token_s)
             if speed > best:
                 best_length, best = n, speed
         return best_length
@@ -202,7 +203,7 @@ class Speculator:
         best = expected / self._times.seconds(n_requests)
         for n, (chance, _) in enumerate(chances[: self._room(n_requests)], 1):
             expected += chance
-            speed = expected / self._times.seconds(n_requests + n)
+            speed = expected / self._step_time(n_requests, n)
             if speed > best:
                 n_best, best = n, speed
         lengths = [0] * n_requests
@@ -236,9 +237,15 @@ class Speculator:
 
     def _row_cost(self, n_requests: int, n_drafts: int) -> float:
         """What each of `n_drafts` rows beside those of `n_requests` costs, in the unit of Track."""
+        if n_drafts == 0:
+            return 0.0
         plain_s = self._times.seconds(n_requests)
-        extra_s = max(0.0, self._times.seconds(n_requests + n_drafts) - plain_s)
-        return n_requests * extra_s / plain_s / n_drafts if n_drafts else 0.0
+        return n_requests * (self._step_time(n_requests, n_drafts) - plain_s) / plain_s / n_drafts
+
+    def _step_time(self, n_requests: int, n_drafts: int) -> float:
+        """Seconds of a step of `n_requests` rows and as many more as there are drafts."""
+        least = 1 + n_drafts * LEAST_ROW / (1 + LEAST_ROW * n_requests)
+        return max(self._times.seconds(n_requests + n_drafts), self._times.seconds(n_requests) * least)
 
     def _charge_proposing(self, tracks: Sequence[Track], seconds: float) -> None:
         """Let requests pay for being asked; `seconds` is of each."""
