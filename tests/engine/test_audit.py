@@ -11,6 +11,7 @@ from ggpy.backends.cpu import CpuBackend
 from ggpy.engine.audit import Difference, audit, audit_stored
 from ggpy.engine.radix import KVCache, SequenceKV
 from tests.backends.steps import cpu
+from tests.engine.sharing import Sharing
 from tests.models.arch_data import ArchModel
 
 TOKENS = [*range(3, 103)]       # three pages and four tokens
@@ -90,3 +91,15 @@ def test_without_pages_nothing_is_audited(backend: CpuBackend, cache: KVCache) -
     assert cache.reserve(other, 8 * 32)
     assert audit(backend, cache, kv, prompt) is None
     assert cache.n_held == (3 + 8, 2 + 8)
+
+
+@pytest.mark.parametrize("name", ["gemma3", "llama_q8_0"])
+def test_nothing_that_many_requests_share_differs(name: str, arch_model: Callable[[str], ArchModel]) -> None:
+    """500 requests in pools for two or three of them: whatever they reuse is what they would have computed."""
+    with cpu(arch_model(name), n_pages=16, table_pages=8, max_tokens=96, max_outputs=1) as backend:
+        sharing = Sharing(backend, backend.n_vocab, seed=0)
+        sharing.run(500)
+    assert sharing.differences == []
+    assert sharing.counts["hits"] > 100
+    assert sharing.counts["audits"] > 100
+    assert sharing.counts["preempted"] > 10

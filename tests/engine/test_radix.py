@@ -105,6 +105,19 @@ def test_one_of_those_that_read_the_same_prompt_computes_it(store: PageStore) ->
     assert store.visible(first, 0) == prompt[:99]
 
 
+def test_a_sequence_that_has_computed_everything_has_nothing_to_catch_up_with(store: PageStore) -> None:
+    """It would lose its last token, since none reuses that."""
+    store.run(range(40))
+    kv = store.cache.open(range(40))
+    assert store.compute(kv, range(40))
+    store.run(range(40))
+    assert store.cache.catch_up(kv, range(40)) == 0
+    full = store.cache.open(range(100, 164))
+    assert store.compute(full, range(100, 164))
+    assert store.cache.catch_up(full, range(100, 164)) == 0
+    assert (kv.num_computed, full.num_computed) == (40, 64)
+
+
 def test_a_sequence_behind_a_failed_one_does_not_catch_up(store: PageStore) -> None:
     """What it would find begins with pages that nobody else finds."""
     failed = store.cache.open(range(100))
@@ -293,6 +306,18 @@ def test_a_prefix_whose_window_is_gone_ends_earlier(windowed: PageStore) -> None
     kv = windowed.cache.open([*range(103), 5])
     assert kv.num_cached == 103
     assert windowed.visible(kv, 1) == [*range(64, 103)]
+
+
+def test_nobody_catches_up_with_what_a_window_has_lost(windowed: PageStore) -> None:
+    """The page after its own is there in group 0 only."""
+    second = windowed.cache.open(range(200))
+    assert windowed.compute(second, range(200), 10)
+    first = windowed.cache.open(range(200))
+    assert windowed.compute(first, range(200))
+    other = windowed.cache.open([7])
+    assert windowed.cache.reserve(other, 3 * 32)
+    assert windowed.cache.catch_up(second, range(200)) == 0
+    assert windowed.visible(second, 1) == [*range(10)]
 
 
 def test_a_window_page_that_went_is_stored_again_when_it_is_computed_again(windowed: PageStore) -> None:
