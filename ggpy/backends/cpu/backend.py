@@ -74,7 +74,8 @@ class CpuBackend:
             for kind, width in (("logits", self.n_vocab), ("hidden", self.n_embd)))
         self._embeds = [(op, self._arena.floats(self.plan.offsets[buffer], max_tokens, op.width))
                         for op, buffer in self.plan.embeds]
-        self._rope = {table: RopeMemory(table, max_tokens) for table in self.plan.rope_tables}
+        self._rope = {table: RopeMemory(table, max_tokens, self.table_pages * PAGE_TOKENS)
+                      for table in self.plan.rope_tables}
         self._key_offsets = _key_offsets(self.plan, cache_type_k)
         stride = self._scratch_stride()
         self._scratch = Arena(stride * n_threads, "work memory of the threads")

@@ -6,12 +6,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ggpy.backends.base import StepSequence
+from ggpy.backends.cpu.memory import aligned
 from ggpy.graph.ops import RopeTable
 from ggpy.kernels.cpu.arguments import argument_block
 from ggpy.kernels.cpu.step import PAGE_TOKENS, STEP, TILE_ROWS
 
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
+ANGLES_AT_ONCE = 64     # positions whose cos and sin are computed together: a millisecond at most
 
 
 class StepMemory:
@@ -66,22 +68,40 @@ class StepMemory:
 
 
 class RopeMemory:
-    """cos and sin of a step's positions for one table: float32 (max_tokens, n_rot / 2) each."""
+    """cos and sin of a step's positions for one table: float32 (max_tokens, n_rot / 2) each.
 
-    def __init__(self, table: RopeTable, max_tokens: int) -> None:
+    Those of all positions below `n_positions` are kept from when they are first needed.
+    """
+
+    def __init__(self, table: RopeTable, max_tokens: int, n_positions: int) -> None:
         self.table = table
-        self.cos = np.zeros((max_tokens, len(table.inv_freq)), np.float32)
-        self.sin = np.zeros_like(self.cos)
+        half = len(table.inv_freq)
+        self.cos, self.sin = (np.zeros((max_tokens, half), np.float32) for _ in range(2))
+        # zeros take no memory before they are written to
+        self._all_cos, self._all_sin = (np.zeros((n_positions, half), np.float32) for _ in range(2))
+        self._n_known = 0
 
     def fill(self, positions: Int32) -> None:
-        n, table = len(positions), self.table
-        angles = positions[:, None] * table.inv_freq
+        """Puts those of `positions` (n,) into the first n rows."""
+        n = len(positions)
+        if n and (end := int(positions.max()) + 1) > self._n_known:
+            self._extend(end)
+        # these positions are in range: "clip" spares numpy a copy
+        self._all_cos.take(positions, axis=0, out=self.cos[:n], mode="clip")
+        self._all_sin.take(positions, axis=0, out=self.sin[:n], mode="clip")
+
+    def _extend(self, end: int) -> None:
+        """Computes those of all positions below `end`, and of some more."""
+        start, stop = self._n_known, min(len(self._all_cos), aligned(end, ANGLES_AT_ONCE))
+        table, positions = self.table, np.arange(start, stop)[:, None]
+        angles = positions * table.inv_freq
         magnitude: float | npt.NDArray[np.float64] = table.magnitude
         if table.temperature:
-            periods = positions[:, None] // table.temperature_period
+            periods = positions // table.temperature_period
             magnitude = magnitude * (1.0 + table.temperature * np.log1p(periods))
-        self.cos[:n] = np.cos(angles) * magnitude
-        self.sin[:n] = np.sin(angles) * magnitude
+        self._all_cos[start:stop] = np.cos(angles) * magnitude
+        self._all_sin[start:stop] = np.sin(angles) * magnitude
+        self._n_known = stop
 
 
 def _address(array: npt.NDArray[np.int32] | npt.NDArray[np.int64]) -> int:
