@@ -20,6 +20,7 @@ import asyncio
 import json
 import os
 import shlex
+import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -212,6 +213,7 @@ def main() -> None:
     load = round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None
     peer = "llama-server" if args.peer_bin else "no llama-server given: ours only"
     print(f"{machine()}, load {load}; ggpy {commit()}, {peer}; {args.path.name}, {args.threads} threads")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)       # so that what was started is ended
     cases = asyncio.run(compare(args))
     print(json.dumps({"bench": "serving", "machine": machine(), "load": load, "commit": commit(),
                       "model": args.path.name, "threads": args.threads, "scale": args.scale, "cases": cases}))

@@ -13,8 +13,7 @@ from ggpy.tools.bench_serve_plan import random_symbols
 from ggpy.tools.bench_serve_targets import Answer, Target
 
 N_STREAM_PROMPT, N_IDLE = 32, 64    # tokens of the stream's prompt, and of its answer when nothing else runs
-LEAD_S = 0.5                        # the stream runs so long before the prompt comes
-SLACK = 2.5                         # the prompt may take so many times as long as alone
+LEAD_S = 0.5                        # the stream runs so long before the prompt comes, and after it was read
 WORST_FACTOR, WORST_MS = 4, 100     # a gap is small up to either
 
 
@@ -53,13 +52,15 @@ async def measure_stall(target: Target, words: Sequence[int], n_prompt: int, n_c
     idle_gap_s = median(gaps(idle))
     start = perf_counter()
     alone_s = checked(await target.complete(prompt(n_prompt, 1), 1)).times_s[0] - start
-    n_stream = min(n_ctx - N_STREAM_PROMPT - 1, int((LEAD_S + SLACK * alone_s) / idle_gap_s) + N_IDLE)
-    stream = asyncio.create_task(target.complete(prompt(N_STREAM_PROMPT, 2), n_stream))
+    answer = Answer()
+    stream = asyncio.create_task(target.complete(prompt(N_STREAM_PROMPT, 2), n_ctx - N_STREAM_PROMPT - 1, answer))
     await asyncio.sleep(LEAD_S)
     start = perf_counter()
     end = checked(await target.complete(prompt(n_prompt, 3), 1)).times_s[0]
-    answer = checked(await stream)
-    return Stall(target.name, n_prompt, 1000 * idle_gap_s, 1000 * worst_gap(answer.times_s, start, end),
+    await asyncio.sleep(LEAD_S)
+    stream.cancel()
+    await asyncio.wait([stream])
+    return Stall(target.name, n_prompt, 1000 * idle_gap_s, 1000 * worst_gap(checked(answer).times_s, start, end),
                  n_prompt / alone_s, n_prompt / (end - start))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 
 from ggpy.engine.async_client import AsyncClient
@@ -39,14 +39,15 @@ class Engine:
     async def n_preempted(self) -> int | None:
         return None
 
-    async def complete(self, prompt: Sequence[int], n_output: int) -> Answer:
-        answer = Answer(n_cached=0)
+    async def complete(self, prompt: Sequence[int], n_output: int, answer: Answer | None = None) -> Answer:
+        answer = Answer() if answer is None else answer
         params = SamplingParams(temperature=0, max_tokens=n_output, ignore_eos=True)
         try:
-            async for event in self._client.generate(Generate(prompt_tokens=prompt, params=params)):
-                if event.tokens:
-                    answer.arrived(event.tokens, time.perf_counter())
-                    answer.n_cached = event.num_cached
+            async with aclosing(self._client.generate(Generate(prompt_tokens=prompt, params=params))) as events:
+                async for event in events:
+                    if event.tokens:
+                        answer.arrived(event.tokens, time.perf_counter())
+                        answer.n_cached = event.num_cached
         except GgpyError as error:
             answer.problem, answer.message = "failed", str(error)
         return answer

@@ -66,8 +66,11 @@ class Target(Protocol):
     async def n_ctx(self) -> int | None:
         """How many tokens a request may have; None: not told."""
 
-    async def complete(self, prompt: Sequence[int], n_output: int) -> Answer:
-        """The answer to `prompt`. What goes wrong is part of it, not raised."""
+    async def complete(self, prompt: Sequence[int], n_output: int, answer: Answer | None = None) -> Answer:
+        """The answer to `prompt`. What goes wrong is part of it, not raised.
+
+        It is written into `answer` as it comes: who cancels this keeps what had come by then.
+        """
 
     async def n_preempted(self) -> int | None:
         """How often a request had to give way so far, in all; None: not told."""
@@ -111,8 +114,8 @@ class Server(ABC):
                   if "preempt" in sample.name and sample.name.endswith("_total")]
         return int(sum(values)) if values else None
 
-    async def complete(self, prompt: Sequence[int], n_output: int) -> Answer:
-        answer = Answer()
+    async def complete(self, prompt: Sequence[int], n_output: int, answer: Answer | None = None) -> Answer:
+        answer = Answer() if answer is None else answer
         path, body = self._request(prompt, n_output)
         try:
             async with self._http.post(self.url + path, json=body) as reply:

@@ -45,7 +45,7 @@ class FakeTarget:
     async def n_preempted(self) -> int | None:
         return None
 
-    async def complete(self, prompt: Sequence[int], n_output: int) -> Answer:
+    async def complete(self, prompt: Sequence[int], n_output: int, answer: Answer | None = None) -> Answer:
         self.prompts.append(prompt)
         self.n_busy += 1
         self.most_busy = max(self.most_busy, self.n_busy)
@@ -235,6 +235,23 @@ def test_an_engine_is_a_target(arch_model: Callable[[str], ArchModel]) -> None:
     assert sorted(r.answer.n_tokens for r in records) == sorted(r.n_output for r in plan)
     cached = sum(r.answer.n_cached or 0 for r in records)
     assert 0 < cached <= bound(r.access for r in records).n_cached
+
+
+def test_who_cancels_an_answer_keeps_what_came(arch_model: Callable[[str], ArchModel]) -> None:
+    """And the engine goes on with the next request."""
+    async def ask() -> tuple[Answer, Answer]:
+        async with engine(arch_model, n_ctx=256) as target:
+            answer = Answer()
+            task = asyncio.create_task(target.complete([1, 2], 250, answer))
+            while not answer.n_tokens:
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+            return answer, await target.complete([1, 2], 2)
+
+    cancelled, good = asyncio.run(ask())
+    assert 0 < cancelled.n_tokens < 250
+    assert good.n_tokens == 2
 
 
 def test_a_request_that_the_engine_refuses_fails_alone(arch_model: Callable[[str], ArchModel]) -> None:

@@ -97,8 +97,8 @@ def test_a_gap_is_small_by_either_measure() -> None:
 class SteadyTarget(FakeTarget):
     """A token every 10 ms; reading a long prompt takes 100 ms alone and 200 ms beside a stream."""
 
-    async def complete(self, prompt: Sequence[int], n_output: int) -> Answer:
-        answer = Answer()
+    async def complete(self, prompt: Sequence[int], n_output: int, answer: Answer | None = None) -> Answer:
+        answer = Answer() if answer is None else answer
         self.n_busy += 1
         if len(prompt) > 100:
             await asyncio.sleep(0.1 * self.n_busy)
