@@ -13,7 +13,7 @@ from ggpy.tools.bench_serve_plan import random_symbols
 from ggpy.tools.bench_serve_targets import Answer, Target
 
 N_STREAM_PROMPT, N_IDLE = 32, 64    # tokens of the stream's prompt, and of its answer when nothing else runs
-LEAD_S = 0.5                        # the stream runs so long before the prompt comes, and after it was read
+N_AROUND, POLL_S = 8, 0.005         # tokens of the stream before the prompt comes, and after it was read
 WORST_FACTOR, WORST_MS = 4, 100     # a gap is small up to either
 
 
@@ -54,14 +54,21 @@ async def measure_stall(target: Target, words: Sequence[int], n_prompt: int, n_c
     alone_s = checked(await target.complete(prompt(n_prompt, 1), 1)).times_s[0] - start
     answer = Answer()
     stream = asyncio.create_task(target.complete(prompt(N_STREAM_PROMPT, 2), n_ctx - N_STREAM_PROMPT - 1, answer))
-    await asyncio.sleep(LEAD_S)
+    await more_tokens(stream, answer)
     start = perf_counter()
     end = checked(await target.complete(prompt(n_prompt, 3), 1)).times_s[0]
-    await asyncio.sleep(LEAD_S)
+    await more_tokens(stream, answer)
     stream.cancel()
     await asyncio.wait([stream])
     return Stall(target.name, n_prompt, 1000 * idle_gap_s, 1000 * worst_gap(checked(answer).times_s, start, end),
                  n_prompt / alone_s, n_prompt / (end - start))
+
+
+async def more_tokens(stream: asyncio.Task[Answer], answer: Answer) -> None:
+    """Wait until `stream` has brought N_AROUND more tokens, or has ended."""
+    target = answer.n_tokens + N_AROUND
+    while answer.n_tokens < target and not stream.done():
+        await asyncio.sleep(POLL_S)
 
 
 def worst_gap(times_s: Sequence[float], start: float, end: float) -> float:
