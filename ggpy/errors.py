@@ -10,6 +10,8 @@ GgpyError
 │   ├── PromptTooLongError  the prompt does not fit the context
 │   ├── GrammarError        a grammar or schema is broken or asks for what cannot be enforced
 │   └── SavedStateError     a saved state is damaged, or of another model or machine
+├── QueueFullError          too many requests wait already
+├── DeadlineError           an answer was not finished in time
 ├── OutOfPagesError         the KV pool is full
 ├── OutOfMemoryError        the system does not give the memory that a model needs
 ├── EngineError             the engine's process has ended, or is not there yet
@@ -56,6 +58,14 @@ class GrammarError(RequestError):
 
 class SavedStateError(RequestError):
     """A saved state cannot be written or used: it is damaged, or of another model, machine or version."""
+
+
+class QueueFullError(GgpyError):
+    """Too many requests wait already; the same request may be served later."""
+
+
+class DeadlineError(GgpyError):
+    """An answer was not finished in the time that its request allowed."""
 
 
 class OutOfPagesError(GgpyError):

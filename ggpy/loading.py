@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from ggpy.arguments import check_choice, whole_number
 from ggpy.backends.base import PAGE_TOKENS, Backend, Compute, KVType, Repack, kv_bytes
 from ggpy.engine.config import DEFAULT_STEP_MS, EngineConfig
 from ggpy.engine.core import EngineCore
-from ggpy.engine.kv import pages_for
+from ggpy.engine.pages import pages_for
+from ggpy.engine.speculation import SpeculationConfig, Speculator
 from ggpy.gguf import GGUFFile
 from ggpy.machine import available_memory_bytes, usable_cores
 from ggpy.models import HParams, Model, build_model, hparams_of
@@ -39,6 +40,7 @@ class ModelOptions:
     repack: Repack = "auto"
     max_batch_tokens: int = 512
     step_ms: float = DEFAULT_STEP_MS
+    speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
 
     def __post_init__(self) -> None:
         for name, choices in (("compute", Compute), ("cache_type_k", KVType), ("cache_type_v", KVType),
@@ -77,7 +79,14 @@ def open_core(gguf: GGUFFile, tokenizer: Tokenizer, options: ModelOptions,
         table_pages=pages_for(n_ctx), max_tokens=max_batch_tokens, max_outputs=min(max_batch_tokens, MAX_RUNNING),
         compute=options.compute, cache_type_k=options.cache_type_k, cache_type_v=options.cache_type_v,
         repack=options.repack, progress=progress)
-    return EngineCore(backend, tokenizer, config)
+    return EngineCore(backend, tokenizer, config, speculator(options.speculation, backend, n_ctx))
+
+
+def speculator(config: SpeculationConfig, backend: Backend, n_ctx: int) -> Speculator | None:
+    """What proposes tokens; None if nothing does."""
+    if not config.proposers:
+        return None
+    return Speculator(config, n_vocab=backend.n_vocab, n_ctx=n_ctx, max_rows=backend.max_outputs)
 
 
 def open_backend(gguf: GGUFFile, model: Model, **options: Any) -> Backend:

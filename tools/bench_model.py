@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ggpy.backends.base import Compute, KVType, Repack, StepSequence
 from ggpy.backends.cpu import CpuBackend
-from ggpy.engine.kv import pages_for
+from ggpy.engine.pages import pages_for
 from ggpy.gguf import GGUFFile
 from ggpy.models import build_model
 from ggpy.tools.loading import KernelProgress

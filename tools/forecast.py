@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ggpy.backends.base import PAGE_TOKENS, kv_bytes
 from ggpy.backends.cpu.weights import packed_bytes, stays_in_file
 from ggpy.engine.config import EngineConfig
-from ggpy.engine.kv import pages_for
+from ggpy.engine.pages import pages_for
 from ggpy.errors import GgpyError
 from ggpy.gguf import GGUFFile, TensorInfo
 from ggpy.graph.lower import lower

@@ -8,14 +8,14 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TypeVar
 
 from ggpy.engine.completion import Completion, Timings
 from ggpy.engine.core import EngineCore
 from ggpy.engine.loop import CLOSED, Call, Cancel, Close, Command, EngineLoop, Submit
+from ggpy.engine.outputs import Float32
 from ggpy.engine.request import Event, FinishReason, Request
-from ggpy.engine.runner import Float32
 from ggpy.errors import GgpyError
 
 AWAKE_S = 0.1           # who waits looks up so often: on Windows, Ctrl-C is heard only then
@@ -55,12 +55,12 @@ class EngineClient:
         self._loop.commands.put(Cancel(request_id))
 
     def logits(self, tokens: Sequence[int], n_outputs: int) -> Float32:
-        """As EngineCore.logits."""
-        return self._call("compute logits", lambda core, is_wanted: core.logits(tokens, n_outputs, is_wanted))
+        """Logits (n_outputs, n_vocab) of the last tokens; raises what EngineCore.outputs does."""
+        return self._call("compute logits", lambda core: core.outputs("logits", tokens, n_outputs))
 
     def hidden(self, tokens: Sequence[int], n_outputs: int) -> Float32:
-        """As EngineCore.hidden."""
-        return self._call("compute hidden states", lambda core, is_wanted: core.hidden(tokens, n_outputs, is_wanted))
+        """Hidden states (n_outputs, n_embd) of the last tokens, likewise."""
+        return self._call("compute hidden states", lambda core: core.outputs("hidden", tokens, n_outputs))
 
     def receive(self, box: queue.SimpleQueue[T]) -> T:
         """What the engine's thread puts into `box` next. Raises GgpyError if there is no such thread any more."""
@@ -83,7 +83,7 @@ class EngineClient:
             end_loop(self._loop, Close())
         self._finalizer.detach()
 
-    def _call(self, what: str, function: Callable[[EngineCore, Callable[[], bool]], T]) -> T:
+    def _call(self, what: str, function: Callable[[EngineCore], T | Generator[None, None, T]]) -> T:
         self._usable_core()
         box: queue.SimpleQueue[T | GgpyError] = queue.SimpleQueue()
         call = Call(what, function, box.put)

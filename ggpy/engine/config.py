@@ -16,7 +16,7 @@ from ggpy.errors import ConfigError, RequestError, shown
 MAX_SEED = 2**32 - 1
 MAX_TEXTS = 128             # stop strings, or breakers of DRY, of a request
 MAX_COUNT = 2**31 - 1       # what llama.cpp's counts hold, too
-DEFAULT_STEP_MS = 200.0
+DEFAULT_STEP_MS = 80.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,8 @@ class EngineConfig:
     n_ctx: int                      # tokens that one request may hold, prompt and answer together
     max_batch_tokens: int = 512     # tokens of one forward pass, all requests together
     max_running: int = 64           # requests that hold pages at the same time
-    step_ms: float = DEFAULT_STEP_MS    # prompts are read in steps of about so long, if that is no slower; 0: any
+    max_queue: int = 1024           # requests that may wait
+    step_ms: float = DEFAULT_STEP_MS    # prompts are read in steps of about so long while others generate; 0: any
     n_ctx_train: int | None = None      # tokens that the model was trained for, if that is known; only messages tell it
 
     @property
@@ -38,7 +39,7 @@ class EngineConfig:
         return f", or load the model with a larger context{limit} by -c on the command line or n_ctx in Python"
 
     def __post_init__(self) -> None:
-        for name, least in (("n_ctx", 2), ("max_batch_tokens", 1), ("max_running", 1)):
+        for name, least in (("n_ctx", 2), ("max_batch_tokens", 1), ("max_running", 1), ("max_queue", 1)):
             if getattr(self, name) < least:
                 raise ConfigError(f"{name}={getattr(self, name)}: expected {least} or more")
         if not isinstance(self.step_ms, int | float) or not 0 <= self.step_ms < math.inf:      # nan too

@@ -2,57 +2,74 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-import numpy as np
-
-from ggpy.backends.base import PAGE_TOKENS, Backend, StepSequence
+from ggpy.backends.base import PAGE_TOKENS, Backend
 from ggpy.engine.config import EngineConfig
-from ggpy.engine.kv import PagePool, pages_for
+from ggpy.engine.constraint import Grammars
+from ggpy.engine.masks import MaskWriter
+from ggpy.engine.metrics import EngineLoad, EngineMetrics, PageUse
 from ggpy.engine.output import OutputText
+from ggpy.engine.outputs import Float32, Kind, Parts, compute_outputs
+from ggpy.engine.pages import pages_for
+from ggpy.engine.radix import KVCache
 from ggpy.engine.request import Event, FinishReason, Request
-from ggpy.engine.runner import Float32, forward, iterate_outputs
+from ggpy.engine.runner import forward
 from ggpy.engine.sampling import Sampler, SamplingMemory
 from ggpy.engine.scheduler import Chunk, Scheduler
-from ggpy.errors import ConfigError, GgpyError, OutOfMemoryError, PromptTooLongError, RequestError, shown
+from ggpy.engine.speculation import Speculator
+from ggpy.engine.stats import request_stats, step_stats
+from ggpy.engine.turn import Generation, Turn
+from ggpy.errors import (
+    ConfigError,
+    DeadlineError,
+    GrammarError,
+    PromptTooLongError,
+    QueueFullError,
+    RequestError,
+    shown,
+)
 from ggpy.text import StreamDecoder, Tokenizer
-
-
-@dataclass(frozen=True, slots=True)
-class Generation:
-    """What turns the logits of a live request into its tokens and text."""
-
-    request: Request
-    sampler: Sampler
-    text: OutputText
 
 
 class EngineCore:
     """Serves any number of requests on one backend. Nothing happens but in its methods, and one thread calls them: only
     `prepare` may be called by any.
+
+    `speculator` proposes tokens that steps then verify; what requests get is the same without.
     """
 
-    def __init__(self, backend: Backend, tokenizer: Tokenizer, config: EngineConfig) -> None:
-        n_pages = min(backend.n_pages)
-        if pages_for(config.n_ctx) > n_pages:
-            raise ConfigError(f"n_ctx={config.n_ctx}: the KV pool has {n_pages} pages of {PAGE_TOKENS} tokens, "
-                              f"expected {pages_for(config.n_ctx)} or more")
+    def __init__(self, backend: Backend, tokenizer: Tokenizer, config: EngineConfig,
+                 speculator: Speculator | None = None) -> None:
+        if pages_for(config.n_ctx) > min(backend.n_pages[0], backend.table_pages):
+            raise ConfigError(f"n_ctx={config.n_ctx}: the KV pool has {backend.n_pages[0]} pages of {PAGE_TOKENS} "
+                              f"tokens, expected {pages_for(config.n_ctx)} or more")
         self.backend = backend
         self.tokenizer = tokenizer
         self.config = config
+        self.speculator = speculator
+        self.metrics = EngineMetrics(self._load)
+        self._grammars = Grammars(tokenizer)
+        self._masks = MaskWriter(tokenizer.n_vocab)
         self._sampling = SamplingMemory(backend.team)
         self._live: dict[int, Generation] = {}
         self.reset()
 
+    def close(self) -> None:
+        """Free the backend; no other method makes sense any more."""
+        self._masks.close()
+        self.backend.close()
+
     def reset(self) -> None:
         """Forget all requests and pages, whatever state a failure left them in."""
-        self.pool = PagePool(min(self.backend.n_pages))
+        backend, config = self.backend, self.config
+        self.cache = KVCache([group.window for group in backend.kv_groups], backend.n_pages, backend.table_pages,
+                             backend.copy_page)
         self.scheduler = Scheduler(
-            self.pool, max_batch_tokens=min(self.config.max_batch_tokens, self.backend.max_tokens),
-            max_running=min(self.config.max_running, self.backend.max_outputs), step_ms=self.config.step_ms)
+            self.cache, max_batch_tokens=min(config.max_batch_tokens, backend.max_tokens),
+            max_outputs=backend.max_outputs, max_running=config.max_running, max_queue=config.max_queue,
+            step_ms=config.step_ms)
         self._live.clear()
 
     @property
@@ -62,21 +79,28 @@ class EngineCore:
     def prepare(self, request: Request) -> Generation:
         """Make ready what `request` needs beside the model. Its samplers may have to be compiled: this can take long.
 
-        Raises PromptTooLongError if its prompt leaves no room for an answer, RequestError for an empty prompt or a
-        token that the model does not have.
+        Raises PromptTooLongError if its prompt leaves no room for an answer, RequestError for an empty prompt, a
+        token that the model does not have, or a constraint that cannot be kept to.
         """
         self.check_tokens(request.prompt_tokens)
         if len(request.prompt_tokens) >= self.config.n_ctx:
             raise PromptTooLongError(
                 f"the prompt has {len(request.prompt_tokens):,} tokens but the context holds {self.config.n_ctx:,}, "
                 f"the answer included; shorten it{self.config.way_to_more}")
-        return Generation(request, Sampler.for_tokenizer(request.params, self.tokenizer),
-                          OutputText(StreamDecoder(self.tokenizer), request.params.stop))
+        constraint = None if request.constraint is None else self._grammars.start(request.constraint)
+        sampler = Sampler.for_tokenizer(request.params, self.tokenizer, is_masked=constraint is not None)
+        return Generation(request, sampler, OutputText(StreamDecoder(self.tokenizer), request.params.stop), constraint,
+                          self.tokenizer.eog_ids, self.config.n_ctx)
 
     def add(self, generation: Generation) -> None:
-        """Queue a new request."""
+        """Queue a new request. Raises QueueFullError."""
+        try:
+            self.scheduler.add(generation.request)
+        except QueueFullError:
+            self.metrics.rejected()
+            raise
+        self.metrics.queued()
         self._live[generation.request.id] = generation
-        self.scheduler.add(generation.request)
 
     def cancel(self, request_id: int) -> bool:
         """End a request now and free its pages; no event follows. False if it is not live."""
@@ -87,59 +111,43 @@ class EngineCore:
         return True
 
     def step(self) -> list[Event]:
-        """One forward pass; returns an event for each request that got a token. Without requests, nothing happens.
+        """One forward pass; returns an event for each request that got a token or ended.
 
         After an exception only `reset` makes sense.
         """
-        if not self.has_work:
-            return []
-        chunks = self.scheduler.schedule()
-        assert chunks, "every request fits the pool when it is alone"
-        start = time.perf_counter()
+        start_s = time.perf_counter()
+        events = self._end_late(start_s)
+        self._draft()
+        n_preempted = self.scheduler.num_preempted
+        chunks = self.scheduler.schedule(start_s)
+        for request in self.scheduler.admitted:
+            self._note_admission(request)
+        if not chunks:
+            return events
+        self._masks.start([(generation.constraint, chunk.drafts) for chunk in chunks if chunk.n_outputs
+                           if (generation := self._live[chunk.request.id]).constraint is not None])
+        forward_start_s = time.perf_counter()
         logits = forward(self.backend, chunks)
-        self.scheduler.pace.saw(sum(chunk.length for chunk in chunks), time.perf_counter() - start)
-        self._sample(chunks, logits)
-        events = []
-        for chunk in chunks:
-            if chunk.n_outputs:
-                events.append(self._advance(self._live[chunk.request.id]))
-            else:
-                chunk.request.num_computed += chunk.length
+        forward_s = time.perf_counter() - forward_start_s
+        self.scheduler.pace.saw(sum(chunk.n_rows for chunk in chunks), forward_s)
+        turns = self._sample(chunks, logits)
+        step_s = time.perf_counter() - start_s if all(chunk.is_answer for chunk in chunks) else None
+        events += [self._end_turn(turn, step_s) for turn in turns]
+        self.metrics.step(step_stats(chunks, turns, step_s=time.perf_counter() - start_s, forward_s=forward_s,
+                                     n_preempted=self.scheduler.num_preempted - n_preempted))
         return events
 
-    def logits(self, tokens: Sequence[int], n_outputs: int, is_wanted: Callable[[], bool] = lambda: True) -> Float32:
-        """Logits (n_outputs, n_vocab) of the last `n_outputs` tokens, on pages that are held only meanwhile.
+    def outputs(self, kind: Kind, tokens: Sequence[int], n_outputs: int) -> Parts:
+        """Logits or hidden states of the last `n_outputs` of `tokens`, computed part by part between steps.
 
-        If pages are short, running requests give way and resume afterwards. When they are not wanted any more, the rows
-        that are left stay as they are. Raises PromptTooLongError or RequestError for tokens that cannot be computed,
-        OutOfMemoryError if there is no memory for the result.
+        Raises PromptTooLongError or RequestError for tokens that cannot be computed, OutOfMemoryError if there is no
+        memory for the result.
         """
-        return self._outputs(tokens, (n_outputs, self.backend.n_vocab), self.backend.forward, is_wanted)
-
-    def hidden(self, tokens: Sequence[int], n_outputs: int, is_wanted: Callable[[], bool] = lambda: True) -> Float32:
-        """Hidden states (n_outputs, n_embd) of the last `n_outputs` tokens, likewise."""
-        return self._outputs(tokens, (n_outputs, self.backend.n_embd), self.backend.hidden, is_wanted)
-
-    def _outputs(self, tokens: Sequence[int], shape: tuple[int, int],
-                 compute: Callable[[list[StepSequence]], Float32], is_wanted: Callable[[], bool]) -> Float32:
-        """The outputs of the last tokens."""
         self.check_tokens(tokens)
         if len(tokens) > self.config.n_ctx:
             raise PromptTooLongError(f"there are {len(tokens):,} tokens but the context holds {self.config.n_ctx:,}; "
                                      f"take fewer{self.config.way_to_more}")
-        result = empty_float32(shape)
-        self.scheduler.make_room(pages_for(len(tokens)))
-        pages = self.pool.allocate(pages_for(len(tokens)))
-        try:
-            n_done = 0
-            for part in iterate_outputs(self.backend, tokens, pages, len(result), compute):
-                result[n_done : n_done + len(part)] = part
-                n_done += len(part)
-                if not is_wanted():
-                    break
-        finally:
-            self.pool.release(pages)
-        return result
+        return compute_outputs(self.backend, self.scheduler, kind, tokens, n_outputs)
 
     def check_tokens(self, tokens: Sequence[int]) -> None:
         """Raise RequestError unless there are tokens and the model has all of them."""
@@ -150,51 +158,103 @@ class EngineCore:
                 raise RequestError(f"token {shown(token)} is not in the vocabulary; expected 0 to "
                                    f"{self.backend.n_vocab - 1:,}")
 
-    def _sample(self, chunks: Sequence[Chunk], logits: Float32) -> None:
-        """Choose the tokens that follow chunks with an output."""
-        ready = [self._live[chunk.request.id] for chunk in chunks if chunk.n_outputs]
-        self._sampling.choose([
-            (generation.sampler, row, generation.request.tokens)
-            # a model may have more rows than its tokenizer has tokens
-            for generation, row in zip(ready, logits[:, : self.tokenizer.n_vocab], strict=True)])
-
-    def _advance(self, generation: Generation) -> Event:
-        """Take the token chosen for a request whose others are computed; ends the request if that is the last."""
-        request, text = generation.request, generation.text
-        num_cached = request.num_cached or 0
-        try:
-            token = generation.sampler.chosen_after(request.tokens)
-        except GgpyError as error:      # one request's trouble is not the others'
-            request.error = error
+    def _end_late(self, now_s: float) -> list[Event]:
+        """End the requests whose time is up."""
+        requests = [generation.request for generation in self._live.values()]
+        late = [request for request in requests if request.deadline_s is not None and request.deadline_s <= now_s]
+        events = []
+        for request in late:
+            error = DeadlineError(f"the time that the request allowed is up, {now_s - request.added_s:.1f} s after it "
+                                  f"came; {request.num_generated:,} tokens were generated")
+            text = self._live[request.id].text.finish()
             self._finish(request, "error")
-            return Event(request.id, (), text.finish(), "error", error, num_cached)
-        request.num_computed = len(request.tokens)
-        request.tokens.append(token)
-        is_end = token in self.tokenizer.eog_ids
-        new_text = "" if is_end else text.push(token)
-        reason = self._finish_reason(request, is_end=is_end or text.stopped)
-        if reason is not None:
-            if not text.stopped:
-                new_text += text.finish()
-            self._finish(request, reason)
-        return Event(request.id, (token,), new_text, reason, None, num_cached)
+            events.append(Event(request.id, (), text, "error", error, request.num_cached or 0))
+        return events
 
-    def _finish_reason(self, request: Request, *, is_end: bool) -> FinishReason | None:
-        if is_end:
-            return "stop"
-        is_full = len(request.tokens) >= self.config.n_ctx or request.num_generated == request.params.max_tokens
-        return "length" if is_full else None
+    def _draft(self) -> None:
+        """Propose tokens for requests that generate."""
+        generating = self.scheduler.generating
+        if self.speculator is not None:
+            self.speculator.draft(generating)
+        for request in generating:
+            generation = self._live[request.id]
+            if request.draft_tokens or generation.constraint is not None:
+                request.draft_tokens = generation.usable_drafts()
+
+    def _sample(self, chunks: Sequence[Chunk], logits: Sequence[Float32]) -> list[Turn]:
+        """Choose the tokens that follow the output rows, and count the others of `chunks` as computed."""
+        turns = []
+        for chunk, rows in zip(chunks, logits, strict=True):
+            if chunk.n_outputs:
+                generation = self._live[chunk.request.id]
+                # a model may have more rows than its tokenizer has tokens
+                turns.append(Turn(generation, chunk, rows[:, : self.tokenizer.n_vocab]))
+                if generation.constraint is not None:
+                    self._add_masks(turns[-1])
+            else:
+                self._computed(chunk.request, chunk.request.num_computed + chunk.length)
+        choosing = [turn for turn in turns if turn.error is None]
+        while choosing:
+            self._sampling.choose([turn.row() for turn in choosing])
+            choosing = [turn for turn in choosing if turn.take()]
+        return turns
+
+    def _add_masks(self, turn: Turn) -> None:
+        try:
+            turn.masks = self._masks.take()
+        except GrammarError as error:
+            turn.fail(error)
+
+    def _end_turn(self, turn: Turn, step_s: float | None) -> Event:
+        """Account for what a turn brought; returns its event. `step_s` is None for a step that also read prompts."""
+        request, event = turn.generation.request, turn.event()
+        if turn.num_drafted:
+            request.num_drafted += turn.num_drafted
+            request.num_accepted += turn.num_accepted
+        if self.speculator is not None:
+            self.speculator.saw(request, turn.num_drafted, turn.num_accepted, step_s)
+        request.draft_tokens = ()
+        self._note_times(request, event)
+        if turn.error is None:
+            self._computed(request, request.num_computed)
+        if turn.reason is not None:
+            self._finish(request, turn.reason)
+        return event
+
+    def _note_admission(self, request: Request) -> None:
+        assert request.admitted_s is not None, "it was admitted"
+        assert request.num_cached is not None, "it was looked up"
+        assert request.miss is not None, "it was looked up"
+        self.metrics.admitted(request.admitted_s - request.added_s, len(request.prompt_tokens), request.num_cached,
+                              request.miss.cause)
+
+    def _note_times(self, request: Request, event: Event) -> None:
+        """Remember when tokens came."""
+        if not event.tokens:
+            return
+        if request.last_token_s is None:
+            request.first_token_s = event.time_s
+            self.metrics.first_token(event.time_s - request.added_s)
+        else:
+            self.metrics.inter_token(event.time_s - request.last_token_s, len(event.tokens))
+        request.last_token_s = event.time_s
+
+    def _computed(self, request: Request, num_computed: int) -> None:
+        """The first `num_computed` tokens lie in pages now, for others too."""
+        assert request.kv is not None, "who runs has pages"
+        request.num_computed = num_computed
+        self.cache.advance(request.kv, request.tokens, num_computed)
 
     def _finish(self, request: Request, reason: FinishReason) -> None:
         request.finish_reason = reason
         self.scheduler.remove(request)
+        if self.speculator is not None:
+            self.speculator.finished(request)
+        self.metrics.finished(request_stats(request))
         del self._live[request.id]
 
-
-def empty_float32(shape: tuple[int, int]) -> Float32:
-    """An array that is not filled yet. Raises OutOfMemoryError."""
-    try:
-        return np.empty(shape, np.float32)
-    except MemoryError as error:
-        raise OutOfMemoryError(f"{4 * math.prod(shape) / 1e9:,.1f} GB for {shape[0]:,} rows of {shape[1]:,} numbers "
-                               "are not there; ask for fewer positions") from error
+    def _load(self) -> EngineLoad:
+        """What there is to do; any thread may ask."""
+        cache = self.cache
+        pages = [PageUse(*counts) for counts in zip(cache.n_free, cache.n_idle, cache.n_held, strict=True)]
+        return EngineLoad(len(self.scheduler.running), len(self.scheduler.waiting), pages)

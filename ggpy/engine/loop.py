@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ggpy.engine.core import EngineCore, Generation
+from ggpy.engine.core import EngineCore
 from ggpy.engine.request import Event
+from ggpy.engine.turn import Generation
 from ggpy.errors import GgpyError
 
 Deliver = Callable[[Event], None]       # called in the engine's thread, which it must not keep waiting
@@ -39,14 +41,14 @@ class Cancel:
 class Call:
     """Something to do with the core between two steps.
 
-    `function` is told whether it is still wanted, by a function of its own; `reply` gets what it returns, or the
-    GgpyError that it fails with.
+    `reply` gets what `function` returns, or the GgpyError that it fails with. If that is a generator, it is run from
+    one `yield` to the next between steps, so that answers go on; its own return value is the result.
     """
 
     what: str                   # to do, in words that follow "failed to"
-    function: Callable[[EngineCore, Callable[[], bool]], Any]
+    function: Callable[[EngineCore], Any]
     reply: Callable[[Any], None]
-    is_wanted: bool = True      # who asked may change it
+    is_wanted: bool = True      # who asked may change it: what is left is then not done
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class EngineLoop:
         self._core: EngineCore | None = core
         self._claim = threading.Lock()
         self._deliver: dict[int, Deliver] = {}      # of live requests
+        self._begun: deque[tuple[Call, Generator[None, None, Any]]] = deque()
         self._after_step = after_step
         self._tells = True
 
@@ -106,6 +109,7 @@ class EngineLoop:
                     return
                 for event in core.step():
                     self._emit(event)
+                self._go_on()
                 self._after_step()
             except Exception as error:          # a bug: nobody is to wait for ever because of it
                 logger.exception("the engine failed; all answers end with an error")
@@ -118,21 +122,50 @@ class EngineLoop:
 
         Waits for a command if nothing else is to be done.
         """
-        for _ in range(max(self.commands.qsize(), int(not core.has_work))):
+        is_idle = not (core.has_work or self._begun)
+        for _ in range(max(self.commands.qsize(), int(is_idle))):
             match self.commands.get():
                 case Submit(generation, deliver):
-                    self._deliver[generation.request.id] = deliver
-                    core.add(generation)
+                    self._submit(core, generation, deliver)
                 case Cancel(request_id):
                     self._deliver.pop(request_id, None)
                     core.cancel(request_id)
                 case Call(is_wanted=True) as call:
-                    call.reply(answer(core, call))
+                    self._begin(core, call)
                 case Close(tells) as command:
                     self.commands.put(command)      # answered at the very end
                     self._tells = tells
                     return False
         return True
+
+    def _submit(self, core: EngineCore, generation: Generation, deliver: Deliver) -> None:
+        request_id = generation.request.id
+        self._deliver[request_id] = deliver
+        try:
+            core.add(generation)
+        except GgpyError as error:
+            self._emit(Event(request_id, finish_reason="error", error=error))
+
+    def _begin(self, core: EngineCore, call: Call) -> None:
+        result = attempt(call, lambda: call.function(core))
+        if isinstance(result, Generator):
+            self._begun.append((call, result))
+        else:
+            call.reply(result)
+
+    def _go_on(self) -> None:
+        """Do the next part of a call that takes several; they take turns."""
+        if not self._begun:
+            return
+        call, parts = self._begun.popleft()
+        if not call.is_wanted:
+            parts.close()
+            return
+        result = attempt(call, lambda: next_part(parts))
+        if result is NOT_YET:
+            self._begun.append((call, parts))
+        else:
+            call.reply(result)
 
     def _emit(self, event: Event) -> None:
         deliver = self._deliver[event.request_id]
@@ -144,11 +177,13 @@ class EngineLoop:
         while self._deliver:
             request_id, deliver = self._deliver.popitem()
             deliver(failure(request_id, reason))
+        while self._begun:
+            self._begun.popleft()[0].reply(GgpyError(reason))
 
     def _end(self, core: EngineCore) -> None:
         """Free the backend, then tell all who wait."""
         try:
-            core.backend.close()
+            core.close()
         finally:
             replies = []
             while not self.commands.empty():
@@ -167,10 +202,22 @@ class EngineLoop:
                 closer.put(None)
 
 
-def answer(core: EngineCore, call: Call) -> Any:
-    """What comes of `call`; a bug on the way is the asker's trouble alone."""
+NOT_YET = object()
+
+
+def next_part(parts: Generator[None, None, Any]) -> Any:
+    """Run `parts` to its next yield; returns its result, NOT_YET if there is none."""
     try:
-        return call.function(core, lambda: call.is_wanted)
+        next(parts)
+    except StopIteration as end:
+        return end.value
+    return NOT_YET
+
+
+def attempt(call: Call, function: Callable[[], Any]) -> Any:
+    """What `function`, a part of `call`, returns, or why it failed; a bug on the way is the asker's trouble alone."""
+    try:
+        return function()
     except GgpyError as error:
         return error
     except Exception as error:

@@ -40,6 +40,11 @@ class Match:
     tail: Node | None
     """The page whose first tokens are the rest of it, if it does not end with a page."""
 
+    @property
+    def num_held_pages(self) -> int:
+        """How many of the full pages live sequences hold: sharing those takes no page from anyone."""
+        return sum(node.holders[0] > 0 for node in self.path)
+
 
 class PrefixTree:
     """A root for each salt; `windows` says what a token sees in each KV group. Group 0 is there for every node."""

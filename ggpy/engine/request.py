@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from collections.abc import Sequence
@@ -9,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ggpy.engine.config import SamplingParams
+from ggpy.engine.constraint import ConstraintSpec
+from ggpy.engine.radix import Miss, SequenceKV
 from ggpy.errors import GgpyError
 
 State = Literal["new", "waiting", "running", "finished"]
@@ -20,27 +22,37 @@ FinishReason = Literal["stop", "length", "cancelled", "error"]
 _ids = itertools.count(1)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Request:
     """One prompt and the answer to it.
 
     There are no phases: `tokens` grows as tokens are sampled, and the first `num_computed` of them have their keys
-    and values in the pages of `page_table`. A preempted request simply has nothing computed again.
+    and values in the pages of `kv`. A preempted request simply has nothing computed again.
     """
 
     prompt_tokens: Sequence[int]
     params: SamplingParams = field(default_factory=SamplingParams)
+    constraint: ConstraintSpec | None = None            # what the answer must look like
+    priority: int = 0                                   # higher is served first, and may take a running seat
+    deadline_s: float | None = None                     # as time.perf_counter tells it; later it ends with an error
+    salt: int = 0                                       # prefixes are shared among requests of one salt
     id: int = field(default_factory=lambda: next(_ids))
     state: State = "new"
     finish_reason: FinishReason | None = None
     error: GgpyError | None = None                      # why, if the finish reason is "error"
     tokens: list[int] = field(init=False)               # the prompt, then what was generated
+    draft_tokens: tuple[int, ...] = ()                  # what may follow them, to be verified in the next step
+    kv: SequenceKV | None = None                        # its pages, while it runs
     num_computed: int = 0
     num_cached: int | None = None                       # prompt tokens that were not computed; None: not yet known
-    salt: int = 0                                       # computed prefixes are shared within one salt alone
-    draft_tokens: tuple[int, ...] = ()                  # guesses of what follows `tokens`, checked in the next step
-    page_table: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    miss: Miss | None = None                            # why it was no more of them; None: not yet known
+    num_preempted: int = 0                              # times it gave way
+    num_drafted: int = 0                                # draft tokens verified so far
+    num_accepted: int = 0                               # of these, tokens of the answer
     added_s: float = field(default_factory=time.perf_counter)
+    admitted_s: float | None = None                     # when it first ran
+    first_token_s: float | None = None
+    last_token_s: float | None = None
 
     def __post_init__(self) -> None:
         self.params = self.params.with_seed()
@@ -52,6 +64,11 @@ class Request:
         return len(self.tokens) - self.num_computed
 
     @property
+    def is_generating(self) -> bool:
+        """Whether the next step samples a token for sure: all tokens but the last one are computed."""
+        return self.num_pending == 1
+
+    @property
     def num_generated(self) -> int:
         return len(self.tokens) - len(self.prompt_tokens)
 
@@ -59,6 +76,11 @@ class Request:
     def output_tokens(self) -> list[int]:
         """What was generated so far, with the token that ended the answer."""
         return self.tokens[len(self.prompt_tokens):]
+
+    @functools.cached_property
+    def prompt_bytes(self) -> bytes:
+        """The prompt as int64, 8 bytes a token: quick to compare."""
+        return np.asarray(self.prompt_tokens, np.int64).tobytes()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,144 +1,244 @@
-"""Which tokens the next forward pass computes."""
+"""Which tokens the next forward pass computes, and who holds pages."""
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
-from ggpy.engine.kv import PagePool, pages_for
-from ggpy.engine.pace import ROW_MULTIPLE, Pace
-from ggpy.engine.prefix_cache import PrefixCache
+from ggpy.backends.base import PAGE_TOKENS
+from ggpy.engine.pace import Pace
+from ggpy.engine.pages import pages_for
+from ggpy.engine.radix import KVCache
 from ggpy.engine.request import Request
+from ggpy.errors import QueueFullError
+
+AGEING_ROWS_S = 500.0       # a prompt that has waited a second counts as if it were so much shorter
+LEAST_READ = 16             # rows of prompts in a step, however many generate
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The next `length` pending tokens of a request."""
+    """The next `length` pending tokens of a request, then `drafts` to verify."""
 
     request: Request
     length: int
-    n_outputs: int          # 1 if these are all that is pending, so that a token can be sampled; else 0
+    drafts: tuple[int, ...] = ()
+    is_answer: bool = False         # the next token of an answer, as opposed to a part of a prompt
+
+    @property
+    def n_rows(self) -> int:
+        return self.length + len(self.drafts)
+
+    @property
+    def n_outputs(self) -> int:
+        """Rows with logits: those of the last token and of the drafts, unless tokens are left to read."""
+        return 1 + len(self.drafts) if self.length == self.request.num_pending else 0
 
 
-def rank(request: Request) -> tuple[bool, int]:
-    """Order of service: those that generate before those that read, the oldest first."""
-    return request.num_pending > 1, request.id
+class Batch:
+    """The chunks of a step, within its rows and output rows."""
+
+    def __init__(self, rows: int, outputs: int) -> None:
+        self.rows, self.outputs = rows, outputs         # that are left
+        self._chunks: dict[int, Chunk] = {}
+
+    @property
+    def chunks(self) -> list[Chunk]:
+        return list(self._chunks.values())
+
+    def add(self, chunk: Chunk) -> None:
+        self._chunks[chunk.request.id] = chunk
+        self._count(chunk, -1)
+
+    def has(self, request: Request) -> bool:
+        return request.id in self._chunks
+
+    def drop(self, request: Request) -> None:
+        """Take the chunk of a request out, if it has one."""
+        chunk = self._chunks.pop(request.id, None)
+        if chunk is not None:
+            self._count(chunk, 1)
+
+    def _count(self, chunk: Chunk, sign: int) -> None:
+        self.rows += sign * chunk.n_rows
+        self.outputs += sign * chunk.n_outputs
+
+
+def rank(request: Request) -> tuple[int, int]:
+    """Who keeps seat and pages when they are short: higher priority first, then the oldest."""
+    return -request.priority, request.id
 
 
 class Scheduler:
-    """Decides what runs and who holds pages. `waiting` requests hold none; `running` ones hold all that they need.
+    """One loop, one budget of rows a step. `waiting` requests hold no pages; `running` ones have a seat.
 
-    Those of a request that ends or gives way are kept in the cache until others need them.
-
-    Every request must fit the pool when it is alone; `EngineCore` checks it.
+    In a step, requests that generate come first, with their drafts, then prompts share what is left: the one with least
+    to read first, but waiting counts too. Pages that are short go to the requests that rank first; others give way, and
+    resume by computing what the cache has lost by then. The request that ranks first always gets on, since every one
+    fits the pool when it is alone (EngineCore checks it): so all finish.
     """
 
-    def __init__(self, pool: PagePool, *, max_batch_tokens: int, max_running: int, step_ms: float = 0) -> None:
-        self.pool = pool
+    def __init__(self, cache: KVCache, *, max_batch_tokens: int, max_outputs: int, max_running: int,
+                 max_queue: int, step_ms: float = 0) -> None:
+        self.cache = cache
         self.pace = Pace(step_ms)
-        self.cache = PrefixCache(pool)
         self.max_batch_tokens = max_batch_tokens
-        self.max_running = max_running
-        self.waiting: deque[Request] = deque()
+        self.max_outputs = max_outputs
+        self.max_running = min(max_running, max_outputs, max_batch_tokens)
+        self.max_queue = max_queue
+        self.waiting: list[Request] = []
         self.running: list[Request] = []
+        self.admitted: list[Request] = []       # by the last call of schedule, for the first time
+        self.num_preempted = 0          # ever
 
     def add(self, request: Request) -> None:
+        """Queue a request. Raises QueueFullError."""
+        if len(self.waiting) >= self.max_queue:
+            raise QueueFullError(f"{len(self.waiting):,} requests are waiting already, the most that may; "
+                                 "ask again later")
         request.state = "waiting"
         self.waiting.append(request)
 
-    def schedule(self) -> list[Chunk]:
+    @property
+    def generating(self) -> list[Request]:
+        return [request for request in self.running if request.is_generating]
+
+    def schedule(self, now_s: float) -> list[Chunk]:
         """Pick the tokens of the next forward pass; reading a prompt and generating are both pending tokens."""
-        budget, batch = self.max_batch_tokens, []
+        batch = Batch(self.max_batch_tokens, self.max_outputs)
+        self.admitted = []
         num_running = len(self.running)
-        self.running.sort(key=rank)
+        self._continue_answers(batch)
+        if len(self.running) == num_running:        # else memory is short: admit nobody this step
+            self._admit_waiting(batch, now_s)
         # prompts go on, if slowly, however many generate
-        budget_to_read = max(ROW_MULTIPLE, self.pace.rows(budget) - sum(r.num_pending == 1 for r in self.running))
+        n_generating = self.max_batch_tokens - batch.rows
+        allowed = max(LEAST_READ, self.pace.rows(self.max_batch_tokens, n_generating) - n_generating)
+        batch.rows = min(batch.rows, allowed)
+        self._read_prompts(batch, now_s)
+        return batch.chunks
 
-        for request in self.running:        # preemption shortens the list behind the request that needs pages
-            length = min(request.num_pending, budget)
-            if request.num_pending > 1:
-                length = min(length, budget_to_read)
-            if length and self._reserve_pages(request):
-                batch.append(Chunk(request, length, int(length == request.num_pending)))
-                budget -= length
-                if request.num_pending > 1:
-                    budget_to_read -= length
-
-        if len(self.running) < num_running:         # memory is short: admit nobody this step
-            return batch
-
-        # admitting only within the budget also keeps all that generate within it
-        budget = min(budget, budget_to_read)
-        while self.waiting and budget and len(self.running) < self.max_running and self._admit():
-            request = self.running[-1]
-            length = min(request.num_pending, budget)
-            batch.append(Chunk(request, length, int(length == request.num_pending)))
-            budget -= length
-        return batch
-
-    def make_room(self, n_pages: int) -> None:
-        """Let `n_pages` pages be free, preempting from the back where the cache's are too few."""
-        self.running.sort(key=rank)
-        while not self.cache.reclaim(n_pages) and self.running:
-            self._preempt(self.running.pop())
+    def make_room(self, fits: Callable[[], bool]) -> bool:
+        """Preempt those who rank last until `fits` or nobody runs; returns what it said last."""
+        while not fits():
+            if not self.running:
+                return False
+            self._preempt(max(self.running, key=rank))
+        return True
 
     def remove(self, request: Request) -> None:
         """Forget a request, whatever its state, and give up its pages; a second time nothing happens."""
-        if request in self.running:
-            self.running.remove(request)
-        elif request in self.waiting:
-            self.waiting.remove(request)
+        for requests in (self.running, self.waiting):
+            if request in requests:
+                requests.remove(request)
         self._give_up_pages(request)
         request.state = "finished"
 
-    def _admit(self) -> bool:
-        """Let the first waiting request run if there are pages for all of its tokens."""
-        request = self.waiting[0]
-        request.page_table, request.num_computed = self.cache.adopt(request.tokens)
-        if not self._fits(request):
-            self._give_up_pages(request)
-            return False
+    def _continue_answers(self, batch: Batch) -> None:
+        """A row for each request that generates, and rows for the drafts of those who have any, while some are left."""
+        generating = sorted(self.generating, key=rank)
+        batch.outputs -= len(generating)
+        spare = batch.rows - len(generating)
+        for request in generating:
+            batch.outputs += 1
+            if request.state != "running":      # it gave way meanwhile
+                continue
+            drafts = request.draft_tokens[: max(0, min(spare, batch.outputs - 1))]
+            if self._reserve_pages(request, 1 + len(drafts), batch):
+                batch.add(Chunk(request, 1, drafts, is_answer=True))
+                spare -= len(drafts)
+
+    def _read_prompts(self, batch: Batch, now_s: float) -> None:
+        """Chunks of prompts, the shortest rest first; a long wait makes up for length."""
+        def rest(request: Request) -> tuple[float, int]:
+            return request.num_pending - AGEING_ROWS_S * (now_s - request.added_s), request.id
+
+        for request in sorted((r for r in self.running if not batch.has(r)), key=rest):
+            if batch.rows <= 0 or batch.outputs <= 0:
+                break
+            length = min(request.num_pending, batch.rows)
+            if request.state == "running" and self._reserve_pages(request, length, batch):
+                batch.add(Chunk(request, length))
+
+    def _admit_waiting(self, batch: Batch, now_s: float) -> None:
+        """Give seats to those who wait, in order of rank, while there are seats and pages for all their tokens."""
+        self.waiting.sort(key=rank)
+        for request in list(self.waiting):
+            if self._is_being_read(request):        # soon in the cache: others may go before it
+                continue
+            if not self._admit(request, batch, now_s):
+                break
+
+    def _admit(self, request: Request, batch: Batch, now_s: float) -> bool:
+        """Give `request` a seat if there is one, and pages for all of its tokens; lower priorities give way."""
+        while len(self.running) >= self.max_running or not self._fits_whole(request):
+            victim = max(self.running, key=rank, default=None)
+            if victim is None:
+                break               # alone it fits
+            if victim.priority >= request.priority:
+                return False
+            self._preempt(victim, batch)
+        kv = request.kv = self.cache.open(request.tokens, request.salt)
+        request.num_computed = kv.num_computed
         if request.num_cached is None:
-            request.num_cached = request.num_computed
-        self._extend(request)
-        self.running.append(self.waiting.popleft())
+            request.num_cached, request.miss, request.admitted_s = kv.num_cached, kv.miss, now_s
+            self.admitted.append(request)
+        self.waiting.remove(request)
+        self.running.append(request)
         request.state = "running"
         return True
 
-    def _reserve_pages(self, request: Request) -> bool:
-        """Give `request` pages for all its tokens, preempting from the back; False if it had to go itself."""
-        while not self._fits(request):
-            victim = self.running.pop()
-            self._preempt(victim)
+    def _fits_whole(self, request: Request) -> bool:
+        """Whether the pages that nobody needs suffice for all tokens of `request`, beside what those who run lack."""
+        lacking = sum(pages_for(len(r.tokens)) - r.kv.n_pages for r in self.running if r.kv is not None)
+        shared = self.cache.find(request.tokens, request.salt).num_held_pages
+        needed = pages_for(len(request.tokens)) - shared
+        return self.cache.n_free[0] + self.cache.n_idle[0] >= lacking + needed
+
+    def _is_being_read(self, request: Request) -> bool:
+        """Whether a running request computes the very tokens now that `request` needs next.
+
+        Reading them twice would cost more than the wait: so many requests with one long beginning read it once.
+        """
+        return any(
+            not reader.is_generating and reader.salt == request.salt and
+            shares_next_page(reader, request)
+            for reader in self.running)
+
+    def _reserve_pages(self, request: Request, n_rows: int, batch: Batch) -> bool:
+        """Pages for the next rows of `request`; who ranks after it gives way. False if it had to go itself."""
+        assert request.kv is not None, "who runs has pages"
+        while not self.cache.reserve(request.kv, request.num_computed + n_rows):
+            victim = max(self.running, key=rank)
+            self._preempt(victim, batch)
             if victim is request:
                 return False
-        self._extend(request)
         return True
 
-    def _preempt(self, request: Request) -> None:
-        """Take the pages of a request that no longer runs; it resumes by computing what the cache has lost by then."""
+    def _preempt(self, request: Request, batch: Batch | None = None) -> None:
+        """Take seat and pages of a running request; it resumes by computing what the cache has lost by then."""
+        if batch is not None:
+            batch.drop(request)
+        self.running.remove(request)
         self._give_up_pages(request)
         request.state = "waiting"
-        self.waiting.appendleft(request)
-
-    def _num_missing(self, request: Request) -> int:
-        return pages_for(len(request.tokens)) - len(request.page_table)
-
-    def _fits(self, request: Request) -> bool:
-        return self.cache.reclaim(self._num_missing(request))
-
-    def _extend(self, request: Request) -> None:
-        missing = self._num_missing(request)
-        if missing > 0:
-            after = int(request.page_table[-1]) if len(request.page_table) else None
-            request.page_table = np.concatenate([request.page_table, self.pool.allocate(missing, after)])
+        request.num_preempted += 1
+        self.num_preempted += 1
+        self.waiting.append(request)
 
     def _give_up_pages(self, request: Request) -> None:
-        if request.error is None:
-            self.cache.keep(request.tokens[: request.num_computed], request.page_table)
-        else:                               # what a failed computation left is of no use to anyone
-            self.pool.release(request.page_table)
-        request.page_table = np.empty(0, np.int32)
-        request.num_computed = 0
+        if request.kv is not None:
+            if request.error is None:
+                self.cache.close(request.kv)
+            else:                           # what a failed computation left is of no use to anyone
+                self.cache.discard(request.kv)
+        request.kv, request.num_computed, request.draft_tokens = None, 0, ()
+
+
+def shares_next_page(reader: Request, request: Request) -> bool:
+    """Whether both prompts go on alike behind what `reader` has computed, for a page or to the end of one of them."""
+    stop = min(reader.num_computed + PAGE_TOKENS, len(reader.prompt_tokens), len(request.prompt_tokens) - 1)
+    if stop <= reader.num_computed:
+        return False
+    end, mine, other = 8 * stop, request.prompt_bytes, reader.prompt_bytes
+    return mine[end - 8 : end] == other[end - 8 : end] and mine[:end] == other[:end]

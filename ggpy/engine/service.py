@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -72,7 +72,7 @@ class EngineService:
                 what = "compute logits" if kind == "logits" else "compute hidden states"
                 self._call(command.id, what, functools.partial(computed, command))
             case GetStatus():
-                self._call(command.id, "tell its status", lambda core, _: status_of(core))
+                self._call(command.id, "tell its status", status_of)
             case Shutdown():
                 with self._lock:
                     for call in self._calls.values():
@@ -116,7 +116,7 @@ class EngineService:
             else:
                 self._loop.commands.put(Cancel(cancelled))
 
-    def _call(self, call_id: int, what: str, function: Callable[[EngineCore, Callable[[], bool]], Any]) -> None:
+    def _call(self, call_id: int, what: str, function: Callable[[EngineCore], Any]) -> None:
         call = Call(what, function, functools.partial(self._reply, call_id))
         with self._lock:
             self._calls[call_id] = call
@@ -143,10 +143,10 @@ def varied(command: Generate, index: int) -> SamplingParams:
     return command.params if seed is None else replace(command.params, seed=(seed + index) & MAX_SEED)
 
 
-def computed(command: Compute, core: EngineCore, is_wanted: Callable[[], bool]) -> Array:
-    """What `command` asks for."""
-    compute = core.logits if command.kind == "logits" else core.hidden
-    rows = compute(command.tokens, command.n_outputs, is_wanted)
+def computed(command: Compute, core: EngineCore) -> Generator[None, None, Array]:
+    """What `command` asks for, part by part."""
+    rows = yield from core.outputs("logits" if command.kind == "logits" else "hidden", command.tokens,
+                                   command.n_outputs)
     return Array.of(rows.mean(axis=0, keepdims=True) if command.kind == "mean" else rows)
 
 

@@ -11,7 +11,10 @@ from numpy.typing import NDArray
 from ggpy.backends.base import PAGE_TOKENS, KVGroup, KVIdentity, StepSequence
 from ggpy.engine.config import EngineConfig
 from ggpy.engine.core import EngineCore
+from ggpy.engine.outputs import Kind, Parts
+from ggpy.engine.pages import pages_for
 from ggpy.engine.request import Event, Request
+from ggpy.engine.speculation import Speculator
 from ggpy.text import Tokenizer
 
 N_VOCAB = 61
@@ -23,20 +26,32 @@ def hashed_logits(prefix: NDArray[np.int64]) -> NDArray[np.float32]:
     return np.random.default_rng(zlib.crc32(prefix.tobytes())).normal(0, 3, N_VOCAB).astype(np.float32)
 
 
+def whole(parts: Parts) -> NDArray[np.float32]:
+    """What `parts` returns in the end."""
+    while True:
+        try:
+            next(parts)
+        except StopIteration as end:
+            return cast(NDArray[np.float32], end.value)
+
+
 class HashBackend:
     """Keeps tokens where a real backend keeps keys and values; logits are a hash of the prefix read through the pages.
 
-    So a page that two sequences write to, or that is read before it is computed, changes somebody's tokens.
+    So a page that two sequences write to, or that is read before it is computed, changes somebody's tokens. Groups with
+    a window keep the tokens too, and must have those that a window still sees.
     """
 
-    def __init__(self, n_pages: int, max_tokens: int = 16, max_outputs: int = 4) -> None:
+    def __init__(self, n_pages: int | tuple[int, ...], max_tokens: int = 16, max_outputs: int = 4,
+                 windows: tuple[int | None, ...] = (None,), table_pages: int = 64) -> None:
         self.n_vocab, self.max_tokens, self.max_outputs = N_VOCAB, max_tokens, max_outputs
-        self.kv_groups: tuple[KVGroup, ...] = (KVGroup(None, (0,)),)
-        self.n_pages: tuple[int, ...] = (n_pages,)
-        self.table_pages = n_pages
+        self.kv_groups = tuple(KVGroup(window, ()) for window in windows)
+        self.n_pages = n_pages if isinstance(n_pages, tuple) else (n_pages,) * len(windows)
+        self.table_pages = table_pages
         self.n_embd, self.team = 7, None
-        self.pages = np.full((n_pages, PAGE_TOKENS), -1, np.int64)
+        self.pages = [np.full((n, PAGE_TOKENS), -1, np.int64) for n in self.n_pages]
         self.steps: list[list[StepSequence]] = []
+        self.hidden_steps: list[list[StepSequence]] = []
 
     def forward(self, sequences: Sequence[StepSequence]) -> NDArray[np.float32]:
         assert 0 < sum(len(s.tokens) for s in sequences) <= self.max_tokens
@@ -44,9 +59,10 @@ class HashBackend:
         self.steps.append(list(sequences))
         for s in sequences:
             for i, token in enumerate(s.tokens):
-                page, slot = divmod(s.first_position + i, PAGE_TOKENS)
-                self.pages[s.page_table[0, page], slot] = token
-        rows = [hashed_logits(self.pages[s.page_table[0]].ravel()[: s.first_position + len(s.tokens) - i])
+                column, slot = divmod(s.first_position + i, PAGE_TOKENS)
+                for pages, table in zip(self.pages, s.page_table, strict=True):
+                    pages[table[column], slot] = token
+        rows = [hashed_logits(self.prefix(s, s.first_position + len(s.tokens) - i))
                 for s in sequences for i in reversed(range(s.n_outputs))]
         return np.array(rows, np.float32).reshape(-1, N_VOCAB)
 
@@ -56,17 +72,27 @@ class HashBackend:
     def kv_identity(self) -> KVIdentity:
         return KVIdentity("hash", "hash", ("f32", "f32"))
 
+    def prefix(self, s: StepSequence, n: int) -> NDArray[np.int64]:
+        """The first n tokens of a sequence, as they lie in its pages."""
+        n_columns = -(-n // PAGE_TOKENS)
+        all_tokens = self.pages[0][s.page_table[0, :n_columns]].ravel()[:n]
+        for group, pages, table in zip(self.kv_groups, self.pages, s.page_table, strict=True):
+            first = 0 if group.window is None else max(0, n - group.window)
+            seen = pages[table[first // PAGE_TOKENS : n_columns]].ravel()[first % PAGE_TOKENS :][: n - first]
+            assert np.array_equal(seen, all_tokens[first:])
+        return all_tokens
+
     def copy_page(self, group: int, source: int, target: int) -> None:
-        self.pages[target] = self.pages[source]
+        self.pages[group][target] = self.pages[group][source]
 
     def page_bytes(self, group: int) -> int:
-        return int(self.pages[0].nbytes)
+        return 8 * PAGE_TOKENS
 
     def read_page(self, group: int, page: int) -> bytes:
-        return bytes(self.pages[page].tobytes())
+        return bytes(self.pages[group][page].tobytes())
 
     def write_page(self, group: int, page: int, data: bytes) -> None:
-        self.pages[page] = np.frombuffer(data, np.int64)
+        self.pages[group][page] = np.frombuffer(data, np.int64)
 
     def close(self) -> None:
         pass
@@ -86,10 +112,14 @@ class LetterTokenizer:
 class Driver:
     """An engine on a HashBackend, and the events of every request."""
 
-    def __init__(self, n_pages: int = 8, n_ctx: int = 128, max_batch_tokens: int = 16, max_running: int = 4) -> None:
-        self.backend = HashBackend(n_pages, max_tokens=max_batch_tokens, max_outputs=max_running)
-        config = EngineConfig(n_ctx=n_ctx, max_batch_tokens=max_batch_tokens, max_running=max_running)
-        self.core = EngineCore(self.backend, cast(Tokenizer, LetterTokenizer()), config)
+    def __init__(self, n_pages: int | tuple[int, ...] = 8, n_ctx: int = 128, max_batch_tokens: int = 16,
+                 max_running: int = 4, windows: tuple[int | None, ...] = (None,), max_queue: int = 1024,
+                 speculator: Speculator | None = None) -> None:
+        self.backend = HashBackend(n_pages, max_tokens=max_batch_tokens, max_outputs=max_running, windows=windows,
+                                   table_pages=pages_for(n_ctx))
+        config = EngineConfig(n_ctx=n_ctx, max_batch_tokens=max_batch_tokens, max_running=max_running,
+                              max_queue=max_queue)
+        self.core = EngineCore(self.backend, cast(Tokenizer, LetterTokenizer()), config, speculator)
         self.events: dict[int, list[Event]] = {}
 
     def add(self, request: Request) -> None:
@@ -97,7 +127,7 @@ class Driver:
         self.core.add(self.core.prepare(request))
 
     def step(self) -> list[Event]:
-        """One step, after which each page is free or held by those that say so: running requests and the cache."""
+        """One step, after which every page is free, idle or held."""
         events = self.core.step()
         for event in events:
             self.events.setdefault(event.request_id, []).append(event)
@@ -105,20 +135,21 @@ class Driver:
         return events
 
     def check_pages(self) -> None:
-        """Each page is free, or held by as many as say so."""
-        pool, scheduler = self.core.pool, self.core.scheduler
-        assert pool.n_free + pool.n_held == pool.n_pages
-        tables = [*(request.page_table for request in scheduler.running),
-                  *(kept.pages for kept in scheduler.cache.kept)]
-        holders = np.bincount(np.concatenate([*tables, np.empty(0, np.int32)]), minlength=pool.n_pages)
-        assert np.array_equal(holders, pool.all_holders())
+        """Each page is free, idle or held, and only running requests hold any."""
+        cache = self.core.cache
+        for free, idle, held, n in zip(cache.n_free, cache.n_idle, cache.n_held, cache.n_pages, strict=True):
+            assert free + idle + held == n
+        if not self.core.scheduler.running:
+            assert not any(cache.n_held)
 
     @property
     def n_available(self) -> int:
-        """Pages that are free or that the cache would let go."""
-        cached = [kept.pages for kept in self.core.scheduler.cache.kept]
-        pages, counts = np.unique(np.concatenate([*cached, np.empty(0, np.int32)]), return_counts=True)
-        return self.core.pool.n_free + int(np.count_nonzero(self.core.pool.holders(pages) == counts))
+        """Pages of the first group that are free or that the cache would let go."""
+        return self.core.cache.n_free[0] + self.core.cache.n_idle[0]
+
+    def outputs(self, kind: Kind, tokens: Sequence[int], n_outputs: int) -> NDArray[np.float32]:
+        """What the generator of EngineCore.outputs returns in the end."""
+        return whole(self.core.outputs(kind, tokens, n_outputs))
 
     def run(self, *requests: Request) -> None:
         """Add `requests` and step until nothing is left to do."""
@@ -141,5 +172,5 @@ class Driver:
 
 @pytest.fixture(scope="session")
 def make_driver() -> Callable[..., Driver]:
-    """Builds an engine on a fake backend: n_pages, n_ctx, max_batch_tokens, max_running."""
+    """Builds an engine on a fake backend; arguments as of Driver."""
     return Driver

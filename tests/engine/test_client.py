@@ -227,7 +227,7 @@ def test_a_bug_in_computing_logits_is_the_askers_trouble(
     assert gate.reached.wait(30)
     monkeypatch.setattr(engine.backend, "hidden", lambda sequences: 1 / 0)
     gate.opened.set()
-    with pytest.raises(GgpyError, match=r"the engine failed to compute hidden states \(ZeroDivisionError: division by zero\)"):
+    with pytest.raises(GgpyError, match=r"failed to compute hidden states \(ZeroDivisionError: division by zero\)"):
         engine.client.hidden([1, 2], 1)
     assert reader.ended()
     assert len(reader.pieces) == 6
@@ -393,4 +393,4 @@ def test_a_forked_process_may_close_but_not_use_it(make_engine: MakeEngine, monk
     assert os.waitpid(child, 0)[1] == 0
     gate.opened.set()
     assert len(stream.finish().tokens) == 4
-    assert np.array_equal(engine.client.logits([1], 1), engine.driver.core.logits([1], 1))
+    assert np.array_equal(engine.client.logits([1], 1), engine.driver.outputs("logits", [1], 1))

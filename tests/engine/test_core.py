@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ggpy.engine.config import SamplingParams
 from ggpy.engine.request import Request
-from ggpy.errors import ConfigError, OutOfMemoryError, PromptTooLongError, RequestError
+from ggpy.errors import ConfigError, OutOfMemoryError, PromptTooLongError, QueueFullError, RequestError
 
 MakeDriver = Callable[..., Any]     # the Driver of conftest.py
 N_VOCAB, END = 61, 60
@@ -48,8 +48,8 @@ def test_prompts_share_what_generating_requests_leave(make_driver: MakeDriver) -
     driver = make_driver()
     driver.add(request(range(3), max_tokens=9))
     driver.step()
-    driver.add(request(range(40)))
-    driver.add(request(range(40)))
+    driver.add(request([7] * 40))
+    driver.add(request([8] * 40))
     driver.step()
     assert step_shape(driver) == [(3, 1, 1), (0, 15, 0)]
     for _ in range(2):
@@ -217,7 +217,7 @@ def test_a_failed_step_can_be_forgotten(make_driver: MakeDriver, monkeypatch: py
             driver.step()
     driver.core.reset()
     assert not driver.core.has_work
-    assert driver.core.pool.n_free == 8
+    assert driver.core.cache.n_free == (8,)
     again = request(range(50))
     driver.run(again)
     assert again.num_cached == 0
@@ -229,8 +229,8 @@ def test_logits_of_a_sequence_come_in_steps_that_the_backend_allows(make_driver:
     """Rows without an output are not bound by max_outputs; the pages are free afterwards."""
     driver = make_driver(max_batch_tokens=16, max_running=4)
     tokens = list(range(30))
-    logits = driver.core.logits(tokens, n_outputs)
-    every = make_driver(max_batch_tokens=64, max_running=64).core.logits(tokens, 30)
+    logits = driver.outputs("logits", tokens, n_outputs)
+    every = make_driver(max_batch_tokens=64, max_running=64).outputs("logits", tokens, 30)
     assert logits.shape == (n_outputs, N_VOCAB)
     assert np.array_equal(logits, every[30 - n_outputs:])
     assert driver.n_available == 8
@@ -239,21 +239,23 @@ def test_logits_of_a_sequence_come_in_steps_that_the_backend_allows(make_driver:
 def test_more_tokens_than_the_context_holds_are_refused_before_memory_is_taken(make_driver: MakeDriver) -> None:
     """The result for all of them would have 16 TB."""
     with pytest.raises(PromptTooLongError, match="there are 65 tokens but the context holds 64"):
-        make_driver(n_ctx=64).core.logits([1] * 65, 1 << 36)
+        make_driver(n_ctx=64).outputs("logits", [1] * 65, 1 << 36)
 
 
 def test_memory_that_is_not_there_is_one_requests_trouble(make_driver: MakeDriver) -> None:
     """The engine goes on."""
     driver = make_driver()
     with pytest.raises(OutOfMemoryError, match="GB for 1,125,899,906,842,624 rows of 61 numbers are not there"):
-        driver.core.logits([1], 1 << 50)
+        driver.outputs("logits", [1], 1 << 50)
     driver.check_pages()
 
 
 def test_outputs_that_nobody_wants_any_more_are_not_computed(make_driver: MakeDriver) -> None:
     """Here after the first step of two; the pages are free."""
     driver = make_driver(max_batch_tokens=16)
-    driver.core.hidden([1] * 30, 1, lambda: False)
+    parts = driver.core.outputs("hidden", [1] * 30, 1)
+    next(parts)
+    parts.close()
     assert len(driver.backend.steps) == 1
     assert driver.n_available == 8
 
@@ -269,14 +271,38 @@ def test_requests_give_way_to_logits_and_resume(
     driver.add(first)
     driver.add(second)
     driver.step()
-    logits = driver.core.logits([3] * n_tokens, 1)
+    logits = driver.outputs("logits", [3] * n_tokens, 1)
     assert (first.state, second.state) == states
-    assert np.array_equal(logits, make_driver().core.logits([3] * n_tokens, 1))
+    assert np.array_equal(logits, make_driver().outputs("logits", [3] * n_tokens, 1))
     for _ in driver.steps_left():
         pass
     for r in (first, second):
         assert r.output_tokens == expected_tokens(make_driver, r)
         assert len(driver.events[r.id]) == 8
+
+
+class Guesser:
+    """Drafts what a request will say, but each token that `luck` + 1 divides is wrong; -> any speculator."""
+
+    def __init__(self, make_driver: MakeDriver, luck: int) -> None:
+        self.make_driver, self.luck = make_driver, luck
+        self.answers: dict[int, list[int]] = {}
+        self.num_accepted = self.num_drafted = 0
+
+    def draft(self, requests: list[Request]) -> None:
+        for r in requests:
+            if r.id not in self.answers:
+                self.answers[r.id] = expected_tokens(self.make_driver, r)
+            n = r.num_generated
+            drafts = self.answers[r.id][n : n + 5]
+            r.draft_tokens = tuple((t + 1) % 60 if (n + i) % (self.luck + 1) == 0 else t for i, t in enumerate(drafts))
+
+    def saw(self, r: Request, n_drafted: int, n_accepted: int, step_s: float) -> None:
+        self.num_drafted += n_drafted
+        self.num_accepted += n_accepted
+
+    def finished(self, r: Request) -> None:
+        pass
 
 
 requests = st.builds(
@@ -290,15 +316,21 @@ requests = st.builds(
 
 @settings(deadline=None, max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 30), requests, st.integers(0, 60)), max_size=8), st.integers(4, 9),
-       st.integers(1, 40), st.integers(1, 5))
+       st.integers(1, 40), st.integers(1, 5), st.sampled_from([(None,), (None, 40), (50, 33)]),
+       st.sampled_from([None, 0, 1, 3]))
 def test_any_workload_ends_as_if_each_request_were_alone(
     make_driver: MakeDriver, workload: list[tuple[int, Request, int]], n_pages: int, max_batch_tokens: int,
-    max_running: int,
+    max_running: int, windows: tuple[int | None, ...], luck: int | None,
 ) -> None:
-    """Requests arrive at random steps, some are cancelled; the driver checks pages and the backend the budget."""
-    driver = make_driver(n_pages=n_pages, max_batch_tokens=max_batch_tokens, max_running=max_running)
+    """Requests arrive at random steps, some are cancelled, some tokens are drafted, priorities differ.
+
+    The driver checks pages and the backend the budget.
+    """
+    driver = make_driver(n_pages=n_pages, max_batch_tokens=max_batch_tokens, max_running=max_running, windows=windows,
+                         speculator=None if luck is None else Guesser(make_driver, luck))
     # drawn examples are shared between runs, so each run makes requests of its own
-    todo = [(start, Request(list(r.prompt_tokens), r.params), start + stay) for start, r, stay in workload]
+    todo = [(start, Request(list(r.prompt_tokens), r.params, priority=stay % 2), start + stay)
+            for start, r, stay in workload]
     cancelled = set()
     for time in range(100_000):
         for start, r, leave in todo:
@@ -317,3 +349,92 @@ def test_any_workload_ends_as_if_each_request_were_alone(
             assert r.output_tokens == alone[: r.num_generated]
         else:
             assert r.output_tokens == alone
+
+
+def test_drafts_that_are_right_save_steps_and_change_nothing(make_driver: MakeDriver) -> None:
+    """Three in four are right here; the rows of drafts need outputs, of which a step has eight."""
+    guesser = Guesser(make_driver, luck=3)
+    driver = make_driver(max_running=8, speculator=guesser)
+    r = request(range(10), max_tokens=40, temperature=1.0, seed=7)
+    driver.run(r)
+    assert r.output_tokens == expected_tokens(make_driver, r)
+    assert len(driver.backend.steps) < 25
+    assert (r.num_drafted, r.num_accepted) == (guesser.num_drafted, guesser.num_accepted)
+    assert 0 < r.num_accepted < r.num_drafted
+
+
+def test_drafts_never_outrun_the_answer(make_driver: MakeDriver) -> None:
+    """An answer of 3 tokens has one event with all of them, and the drafts behind its end are not verified."""
+    driver = make_driver(max_running=8, speculator=Guesser(make_driver, luck=99))
+    r = request(range(10), max_tokens=3)
+    driver.run(r)
+    assert [len(event.tokens) for event in driver.events[r.id]] == [1, 2]
+    assert r.num_drafted == 1
+
+
+def test_requests_with_one_beginning_read_it_once(make_driver: MakeDriver) -> None:
+    """Those that come while it is read wait for it, and others do not wait for them."""
+    driver = make_driver(n_pages=32, max_batch_tokens=32, n_ctx=256)
+    beginning = [7] * 128
+    same = [request([*beginning, i]) for i in range(3)]
+    other = request([9] * 20)
+    driver.run(*same, other)
+    assert [r.num_cached for r in same] == [0, 128, 128]
+    assert other.num_cached == 0
+    assert sum(len(s.tokens) for step in driver.backend.steps for s in step) < 128 + 20 + 4 * 10
+
+
+def test_a_request_with_higher_priority_takes_a_seat(make_driver: MakeDriver) -> None:
+    """The one that gives way goes on afterwards, and its stream has no gap and nothing twice."""
+    driver = make_driver(max_running=1)
+    low, high = request([1] * 5, max_tokens=6), Request([2] * 5, request([1], max_tokens=3).params, priority=1)
+    driver.add(low)
+    driver.step()
+    driver.add(high)
+    ends = [event.request_id for events in driver.steps_left() for event in events if event.finish_reason]
+    assert ends == [high.id, low.id]
+    assert low.num_preempted == 1
+    for r in (low, high):
+        assert r.output_tokens == expected_tokens(make_driver, r)
+        assert sum(len(event.tokens) for event in driver.events[r.id]) == len(r.output_tokens)
+
+
+def test_a_request_whose_time_is_up_ends_with_an_error(make_driver: MakeDriver) -> None:
+    """Waiting or running; what it computed is there for others."""
+    driver = make_driver(max_running=1)
+    running, waiting, other = request(range(40)), request(range(40)), request(range(40))
+    for r in (running, waiting, other):
+        driver.add(r)
+    driver.step()
+    running.deadline_s = waiting.deadline_s = 0.0
+    events = driver.step()
+    assert [(event.request_id, type(event.error).__name__) for event in events] == [
+        (running.id, "DeadlineError"), (waiting.id, "DeadlineError")]
+    for _ in driver.steps_left():
+        pass
+    assert (other.num_cached, other.finish_reason) == (16, "length")
+
+
+def test_a_full_queue_refuses(make_driver: MakeDriver) -> None:
+    """Nothing of the refused request stays."""
+    driver = make_driver(max_queue=2)
+    driver.add(request([1]))
+    driver.add(request([1]))
+    with pytest.raises(QueueFullError, match="2 requests are waiting already"):
+        driver.add(request([1]))
+    for _ in driver.steps_left():
+        pass
+    assert len(driver.events) == 2
+
+
+def test_the_shortest_prompt_goes_first_but_a_long_wait_counts(make_driver: MakeDriver) -> None:
+    """A second of waiting makes up for 500 tokens."""
+    for waited_s, expected in ((0.0, [20, 12]), (1.0, [32])):
+        driver = make_driver(n_pages=32, max_batch_tokens=32, n_ctx=256)
+        long, short = request([1] * 200), request([2] * 20)
+        driver.add(long)
+        driver.step()
+        long.added_s -= waited_s
+        driver.add(short)
+        driver.step()
+        assert [len(s.tokens) for s in driver.backend.steps[-1]] == expected

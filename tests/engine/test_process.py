@@ -26,6 +26,7 @@ from ggpy.engine.transport import ChildPipes, ParentPipes
 from ggpy.errors import EngineError, GGUFError, PromptTooLongError, RequestError
 from ggpy.loading import ModelOptions, load_core
 from ggpy.text import ModelText
+from tests.engine.conftest import whole
 from tests.engine.engines import N_CTX, load_broken, load_dying, load_hashed, load_missing
 
 Client = TypeVar("Client", bound=AsyncClient)
@@ -191,9 +192,9 @@ def test_outputs_are_those_of_the_engine(start: Start) -> None:
 
     core = load_hashed(lambda *_: None)
     logits, hidden, mean = asyncio.run(ask())
-    np.testing.assert_array_equal(logits, core.logits([1, 2, 3], 2))
-    np.testing.assert_array_equal(hidden, core.hidden([1, 2, 3], 3))
-    np.testing.assert_array_equal(mean, core.hidden([1, 2, 3], 3).mean(axis=0, keepdims=True))
+    np.testing.assert_array_equal(logits, whole(core.outputs("logits", [1, 2, 3], 2)))
+    np.testing.assert_array_equal(hidden, whole(core.outputs("hidden", [1, 2, 3], 3)))
+    np.testing.assert_array_equal(mean, whole(core.outputs("hidden", [1, 2, 3], 3)).mean(axis=0, keepdims=True))
 
 
 def test_errors_keep_their_class_and_words(start: Start) -> None:

@@ -91,8 +91,8 @@ class Sampler:
         assert self._result[RESULT.n_tokens // 8] == len(tokens), "no token has been chosen after these"
         if self._result[RESULT.is_broken // 8]:
             if self._mask is not None and not self._mask.any():
-                raise GgpyError(f"after {len(tokens):,} tokens no token of this model can go on with what the answer is "
-                                "constrained to")
+                raise GgpyError(f"after {len(tokens):,} tokens no token of this model can go on with what the answer "
+                                "is constrained to")
             raise GgpyError(f"after {len(tokens):,} tokens the best logit, with bias and penalties, is infinite or no "
                             "number, expected a finite number; is the model file damaged, or are all tokens banned"
                             f"{', or all that the answer may go on with' if self._mask is not None else ''}?")

@@ -1,0 +1,32 @@
+"""What the metrics are told of steps and requests."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from ggpy.engine.metrics import RequestStats, StepStats
+from ggpy.engine.request import Request
+from ggpy.engine.scheduler import Chunk
+from ggpy.engine.turn import Turn
+
+
+def step_stats(chunks: Sequence[Chunk], turns: Sequence[Turn], *, step_s: float, forward_s: float,
+               n_preempted: int) -> StepStats:
+    """A step that computed `chunks`, of which `turns` got tokens."""
+    drafting = [turn for turn in turns if turn.num_drafted]
+    return StepStats(
+        n_rows=sum(chunk.n_rows for chunk in chunks), n_running=len(chunks),
+        n_prompt_rows=sum(chunk.length for chunk in chunks if not chunk.is_answer), step_s=step_s, forward_s=forward_s,
+        longest=max(len(chunk.request.tokens) for chunk in chunks), n_preempted=n_preempted,
+        n_drafted=sum(turn.num_drafted for turn in drafting), accepted=[turn.num_accepted for turn in drafting])
+
+
+def request_stats(request: Request) -> RequestStats:
+    """A request that ends now."""
+    admitted_s, first_s, last_s = request.admitted_s, request.first_token_s, request.last_token_s
+    return RequestStats(
+        finish_reason=request.finish_reason or "cancelled", n_prompt=len(request.prompt_tokens),
+        n_generated=request.num_generated, e2e_s=time.perf_counter() - request.added_s,
+        prefill_s=None if first_s is None or admitted_s is None else first_s - admitted_s,
+        decode_s=None if first_s is None or last_s is None else last_s - first_s)

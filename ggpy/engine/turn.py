@@ -1,0 +1,121 @@
+"""What one step brings to one request: the tokens chosen at its output rows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ggpy.engine.constraint import Constraint
+from ggpy.engine.output import OutputText
+from ggpy.engine.request import Event, FinishReason, Request
+from ggpy.engine.sampling import Sampler
+from ggpy.engine.scheduler import Chunk
+from ggpy.errors import GgpyError
+
+Float32 = NDArray[np.float32]
+
+
+class Generation:
+    """A live request, and what turns logits into its tokens and text."""
+
+    def __init__(self, request: Request, sampler: Sampler, text: OutputText, constraint: Constraint | None,
+                 eog_ids: frozenset[int], n_ctx: int) -> None:
+        self.request, self.sampler, self.text, self.constraint = request, sampler, text, constraint
+        self._eog_ids, self._n_ctx = eog_ids, n_ctx
+
+    @property
+    def num_left(self) -> int:
+        """How many tokens the answer may still get."""
+        request = self.request
+        left = self._n_ctx - len(request.tokens)
+        most = request.params.max_tokens
+        return left if most is None else min(left, most - request.num_generated)
+
+    def usable_drafts(self) -> tuple[int, ...]:
+        """Of the drafts of its request, those that could become part of the answer."""
+        most = self.num_left - 1            # one token is chosen after the last draft
+        if most <= 0:
+            return ()
+        drafts = self.request.draft_tokens
+        if self.constraint is not None:
+            drafts = tuple(self.constraint.forced() or self.constraint.keep_valid(drafts))
+        return drafts[:most]
+
+    def push(self, token: int) -> tuple[str, FinishReason | None]:
+        """Add a token to the answer; returns the text that is certain now, and why the answer ends if it does."""
+        request, text = self.request, self.text
+        request.tokens.append(token)
+        is_end = token in self._eog_ids
+        if self.constraint is not None:
+            self.constraint.accept(token)
+        new_text = "" if is_end else text.push(token)
+        reason: FinishReason | None = None
+        if is_end or text.stopped or (self.constraint is not None and self.constraint.is_finished):
+            reason = "stop"
+        elif self.num_left <= 0:
+            reason = "length"
+        if reason is not None and not text.stopped:
+            new_text += text.finish()
+        return new_text, reason
+
+
+class Turn:
+    """The output rows of a request's chunk, in order: a token is chosen at each while those before were the drafts.
+
+    So each token is drawn from the logits that follow the tokens before it, with its own random numbers, as if there
+    were no drafts: these only save steps.
+    """
+
+    def __init__(self, generation: Generation, chunk: Chunk, logits: Float32) -> None:
+        """logits: (1 + drafts, n_vocab)."""
+        self.generation = generation
+        self.masks: NDArray[np.int32] | None = None     # (1 + drafts, n_words): what may come at each row
+        self.tokens: list[int] = []                     # chosen
+        self.reason: FinishReason | None = None         # why the answer ends here
+        self.error: GgpyError | None = None
+        self._drafts = chunk.drafts
+        self._logits = logits
+        self._texts: list[str] = []
+
+    @property
+    def num_drafted(self) -> int:
+        return len(self._drafts)
+
+    @property
+    def num_accepted(self) -> int:
+        """Drafts that were right."""
+        return sum(draft == token for draft, token in zip(self._drafts, self.tokens, strict=False))
+
+    def row(self) -> tuple[Sampler, Float32, Sequence[int], NDArray[np.int32] | None]:
+        """What the next token is chosen by, from and after, and the mask of it."""
+        i = len(self.tokens)
+        mask = None if self.masks is None else self.masks[i]
+        return self.generation.sampler, self._logits[i], self.generation.request.tokens, mask
+
+    def take(self) -> bool:
+        """Take the token that was chosen; whether another one can be chosen at the next row."""
+        generation, request, i = self.generation, self.generation.request, len(self.tokens)
+        try:
+            token = generation.sampler.chosen_after(request.tokens)
+            request.num_computed = len(request.tokens)
+            text, self.reason = generation.push(token)
+        except GgpyError as error:
+            self.fail(error)
+            return False
+        self.tokens.append(token)
+        self._texts.append(text)
+        return self.reason is None and i < len(self._drafts) and self._drafts[i] == token
+
+    def fail(self, error: GgpyError) -> None:
+        """End the answer here; one request's trouble is not the others'."""
+        self.error = self.generation.request.error = error
+        self.reason = "error"
+        self._texts.append(self.generation.text.finish())
+
+    def event(self) -> Event:
+        request = self.generation.request
+        return Event(request.id, tuple(self.tokens), "".join(self._texts), self.reason, self.error,
+                     request.num_cached or 0, time.perf_counter())
