@@ -12,9 +12,10 @@ from ggpy.arguments import check_choice, whole_number
 from ggpy.backends.base import PAGE_TOKENS, Backend, Compute, KVType, Repack, kv_bytes
 from ggpy.engine.config import DEFAULT_STEP_MS, EngineConfig
 from ggpy.engine.core import EngineCore
-from ggpy.engine.pages import pages_for
+from ggpy.engine.pages import pages_for, pool_pages
 from ggpy.engine.speculation import SpeculationConfig, Speculator
 from ggpy.gguf import GGUFFile
+from ggpy.graph.plan import kv_groups
 from ggpy.machine import available_memory_bytes, usable_cores
 from ggpy.models import HParams, Model, build_model, hparams_of
 from ggpy.text import Tokenizer
@@ -74,8 +75,10 @@ def open_core(gguf: GGUFFile, tokenizer: Tokenizer, options: ModelOptions,
     max_batch_tokens = min(options.max_batch_tokens, pool_tokens)      # a step has no more
     config = EngineConfig(n_ctx=n_ctx, n_ctx_train=hparams.n_ctx_train, max_batch_tokens=max_batch_tokens,
                           max_running=MAX_RUNNING, step_ms=options.step_ms)
+    model = build_model(gguf, n_ctx)
     backend = open_backend(
-        gguf, build_model(gguf, n_ctx), n_threads=options.n_threads or usable_cores(), n_pages=pages_for(pool_tokens),
+        gguf, model, n_threads=options.n_threads or usable_cores(),
+        n_pages=pool_pages(kv_groups(model.graph.attentions), pool_tokens, max_batch_tokens),
         table_pages=pages_for(n_ctx), max_tokens=max_batch_tokens, max_outputs=min(max_batch_tokens, MAX_RUNNING),
         compute=options.compute, cache_type_k=options.cache_type_k, cache_type_v=options.cache_type_v,
         repack=options.repack, progress=progress)
@@ -103,6 +106,6 @@ def default_n_ctx(hparams: HParams, cache_type_k: KVType, cache_type_v: KVType) 
     available = available_memory_bytes()
     if available is not None:
         n_ctx = min(n_ctx, max(PAGE_TOKENS, available // 2 // max(1, token_bytes)))
-    logger.info("the context is %s tokens (the model was trained for %s): %.0f MB of keys and values",
+    logger.info("the context is %s tokens (the model was trained for %s): up to %.0f MB of keys and values",
                 f"{n_ctx:,}", f"{hparams.n_ctx_train:,}", n_ctx * token_bytes / 1e6)
     return n_ctx

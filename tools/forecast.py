@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from ggpy.backends.base import PAGE_TOKENS, kv_bytes
 from ggpy.backends.cpu.weights import packed_bytes, stays_in_file
 from ggpy.engine.config import EngineConfig
-from ggpy.engine.pages import pages_for
+from ggpy.engine.pages import pages_for, pool_pages
 from ggpy.errors import GgpyError
 from ggpy.gguf import GGUFFile, TensorInfo
 from ggpy.graph.lower import lower
-from ggpy.graph.ops import Attention, ExpertLinear, Linear
+from ggpy.graph.ops import ExpertLinear, Linear
 from ggpy.graph.plan import Plan
 from ggpy.kernels.cpu.attention_memory import attention_partials_bytes
 from ggpy.kernels.cpu.packing import packing_of
@@ -63,9 +63,9 @@ def _from_plan(plan: Plan, sizes: Iterable[int]) -> Forecast:
     n_threads = usable_cores()
     contexts = []
     for n_ctx in sizes:
-        tokens = pages_for(n_ctx) * PAGE_TOKENS
-        kv = sum(_kv_bytes_per_token(op) for op in plan.attentions) * tokens
-        partials = max((attention_partials_bytes(op, n_threads, tokens) for op in plan.attentions), default=0)
+        kv = _kv_bytes(plan, n_ctx)
+        n_positions = pages_for(n_ctx) * PAGE_TOKENS
+        partials = max((attention_partials_bytes(op, n_threads, n_positions) for op in plan.attentions), default=0)
         rest = kv + partials + plan.arena_bytes
         contexts.append(ContextForecast(n_ctx=n_ctx, kv_bytes=kv, total_packed_bytes=packed + rest,
                                         total_mapped_bytes=mapped + rest))
@@ -96,5 +96,10 @@ def _mapped_bytes(matrices: Iterable[TensorInfo]) -> int:
                for tensor in unique)
 
 
-def _kv_bytes_per_token(op: Attention) -> int:
-    return kv_bytes(op.n_head_kv * (op.head_dim_k + op.head_dim_v), "f16")
+def _kv_bytes(plan: Plan, n_ctx: int) -> int:
+    """Keys and values of all pools, in f16."""
+    groups = plan.kv_groups
+    n_pages = pool_pages(groups, n_ctx, min(MAX_BATCH_TOKENS, n_ctx))
+    pages_of = {layer: n for group, n in zip(groups, n_pages, strict=True) for layer in group.layers}
+    return sum(kv_bytes(op.n_head_kv * (op.head_dim_k + op.head_dim_v), "f16") * pages_of[op.layer] * PAGE_TOKENS
+               for op in plan.attentions)

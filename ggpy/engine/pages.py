@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ggpy.backends.base import PAGE_TOKENS
+from collections.abc import Sequence
+
+from ggpy.backends.base import PAGE_TOKENS, KVGroup
 
 ROOM_TO_GROW = 32       # pages left free, if possible, between what different sequences are given
 
@@ -10,6 +12,17 @@ ROOM_TO_GROW = 32       # pages left free, if possible, between what different s
 def pages_for(n_tokens: int) -> int:
     """How many pages hold the keys and values of `n_tokens` tokens."""
     return -(-n_tokens // PAGE_TOKENS)
+
+
+def pool_pages(groups: Sequence[KVGroup], pool_tokens: int, max_batch_tokens: int) -> tuple[int, ...]:
+    """Pages for the pool of each group, so that `pool_tokens` tokens fit the layers that see all of them.
+
+    A window's pool is half as large, or what one request needs while it reads its prompt if that is more: live requests
+    need their last positions there, and what the rest caches lets prompts branch off further back.
+    """
+    full = pages_for(pool_tokens)
+    return tuple(full if group.window is None else
+                 min(full, max(full // 2, pages_for(group.window + max_batch_tokens) + 1)) for group in groups)
 
 
 class PagePool:

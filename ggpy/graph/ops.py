@@ -267,6 +267,10 @@ class Graph:
     def expert_sum(self, slots: Op, route: Route) -> ExpertSum:
         return self._append(ExpertSum(inputs=(slots, route), width=slots.width))
 
+    @property
+    def attentions(self) -> list[Attention]:
+        return [op for op in self.nodes if isinstance(op, Attention)]
+
     def output(self, kind: OutputKind, x: Op) -> None:
         """Marks x as what a step returns: (n_outputs, n_vocab) logits or (n_outputs, n_embd) hidden states."""
         self.outputs[kind] = x

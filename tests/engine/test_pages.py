@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from ggpy.engine.pages import PagePool, pages_for
+from ggpy.backends.base import KVGroup
+from ggpy.engine.pages import PagePool, pages_for, pool_pages
 
 
 @pytest.mark.parametrize(("n_tokens", "n_pages"), [(0, 0), (1, 1), (32, 1), (33, 2)])
 def test_tokens_fill_pages_of_32(n_tokens: int, n_pages: int) -> None:
     """A page that is begun counts."""
     assert pages_for(n_tokens) == n_pages
+
+
+@pytest.mark.parametrize(("pool_tokens", "max_batch_tokens", "expected"), [
+    (8192, 512, (256, 128, 256)),       # half of it; the window of 8000 tokens needs all
+    (2048, 512, (64, 50, 64)),          # the window of 1024 and a step of 512 take 48 pages, and one that both begin in
+    (1024, 512, (32, 32, 32)),
+])
+def test_windows_take_fewer_pages(pool_tokens: int, max_batch_tokens: int, expected: tuple[int, ...]) -> None:
+    """Never more than layers that see all, never fewer than one request needs."""
+    groups = [KVGroup(None, (0,)), KVGroup(1024 + 32, (1,)), KVGroup(8000, (2,))]
+    assert pool_pages(groups, pool_tokens, max_batch_tokens) == expected
 
 
 def test_pages_follow_the_ones_a_sequence_has() -> None:

@@ -198,7 +198,7 @@ def test_a_header_that_lies_is_refused(saved: Path, changes: dict[str, Any], mes
 
 
 @given(data=st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_a_damaged_file_is_refused_and_changes_nothing(data: st.DataObject,
                                                        tmp_path_factory: pytest.TempPathFactory) -> None:
     """Cut anywhere, longer than it was, or with any bytes changed."""
@@ -241,7 +241,7 @@ TOKENS = st.integers(0, 6).flatmap(lambda n: st.lists(st.integers(0, 1), min_siz
 
 
 @given(prompts=st.lists(st.tuples(TOKENS, st.integers(0, 1)), min_size=1, max_size=8), data=st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_nobody_reads_what_is_not_there(prompts: list[tuple[list[int], int]], data: st.DataObject,
                                         tmp_path_factory: pytest.TempPathFactory) -> None:
     """States come back among others that share their beginnings, are cut short or evicted: each prompt still finds its

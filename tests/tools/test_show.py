@@ -13,6 +13,7 @@ from ggpy.backends.cpu import CpuBackend
 from ggpy.gguf import GGUFFile, GGUFWriter
 from ggpy.hub import catalogue
 from ggpy.models import build_model
+from ggpy.tools.forecast import forecast
 from ggpy.tools.show import describe, kv_bytes_per_token
 from tests.models.arch_data import ArchModel
 
@@ -88,6 +89,15 @@ def test_memory_of_a_model_that_runs_is_that_of_its_plan(arch_model: Callable[[s
     longest = memory.contexts[-1]
     assert longest.n_ctx == description.n_ctx
     assert longest.kv_bytes == description.kv_bytes_per_token * description.n_ctx
+    backend.close()
+
+
+def test_layers_with_windows_need_less_memory(arch_model: Callable[[str], ArchModel]) -> None:
+    """Of 8,192 tokens, those with a window of 16 keep half: 128 pages in place of 256."""
+    file = GGUFFile(arch_model("gemma3").path)
+    memory, _ = forecast(file, 8192, None)
+    backend = CpuBackend(file, build_model(file).graph, n_threads=1, n_pages=1)
+    assert memory.contexts[-1].kv_bytes == 256 * backend.page_bytes(0) + 128 * backend.page_bytes(1)
     backend.close()
 
 
