@@ -15,7 +15,6 @@ from ggpy.engine.core import EngineCore
 from ggpy.engine.pages import pages_for, pool_pages
 from ggpy.engine.speculation import SpeculationConfig, Speculator
 from ggpy.gguf import GGUFFile
-from ggpy.graph.plan import kv_groups
 from ggpy.machine import available_memory_bytes, usable_cores
 from ggpy.models import HParams, Model, build_model, hparams_of
 from ggpy.text import Tokenizer
@@ -78,7 +77,7 @@ def open_core(gguf: GGUFFile, tokenizer: Tokenizer, options: ModelOptions,
     model = build_model(gguf, n_ctx)
     backend = open_backend(
         gguf, model, n_threads=options.n_threads or usable_cores(),
-        n_pages=pool_pages(kv_groups(model.graph.attentions), pool_tokens, max_batch_tokens),
+        n_pages=pool_pages(model.kv_groups, pool_tokens, max_batch_tokens),
         table_pages=pages_for(n_ctx), max_tokens=max_batch_tokens, max_outputs=min(max_batch_tokens, MAX_RUNNING),
         compute=options.compute, cache_type_k=options.cache_type_k, cache_type_v=options.cache_type_v,
         repack=options.repack, progress=progress)

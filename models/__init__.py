@@ -9,6 +9,7 @@ from typing import Protocol
 from ggpy.errors import ConfigError, UnsupportedModelError
 from ggpy.gguf import GGUFFile
 from ggpy.graph.ops import Graph
+from ggpy.graph.plan import KVGroup, kv_groups
 from ggpy.models import (
     cohere,
     deepseek,
@@ -93,6 +94,11 @@ class Model:
     graph: Graph
     hparams: HParams
     arch: str
+
+    @property
+    def kv_groups(self) -> tuple[KVGroup, ...]:
+        """The layers that share a page table of keys and values; see graph/plan.py."""
+        return kv_groups(self.graph.attentions)
 
 
 def build_model(gguf: GGUFFile, n_ctx: int | None = None) -> Model:

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from ggpy.backends.base import PAGE_TOKENS, KVIdentity, StepSequence
 from ggpy.backends.reference import evaluate
 from ggpy.graph.ops import OutputKind
-from ggpy.graph.plan import kv_groups
 from ggpy.models import Model
 
 
@@ -24,7 +23,7 @@ class ReferenceBackend:
     def __init__(self, gguf: Any, model: Model, *, n_pages: int | Sequence[int], table_pages: int, max_tokens: int,
                  max_outputs: int, **_: Any) -> None:
         self.graph, self.n_vocab, self.n_embd = model.graph, model.hparams.n_vocab, model.hparams.n_embd
-        self.kv_groups = kv_groups(model.graph.attentions)
+        self.kv_groups = model.kv_groups
         self.n_pages = (n_pages,) * len(self.kv_groups) if isinstance(n_pages, int) else tuple(n_pages)
         self.table_pages, self.max_tokens, self.max_outputs = table_pages, max_tokens, max_outputs
         self.pools = [np.zeros((n, PAGE_TOKENS), np.int64) for n in self.n_pages]
