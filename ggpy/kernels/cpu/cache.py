@@ -19,7 +19,7 @@ from ggpy.kernels.cpu.level import Level, current_level, host_features
 
 DIGEST_BYTES = 32
 PACKAGE = Path(__file__).parents[2]
-_IMPORT = re.compile(rb"^from ggpy\.((?:kernels\.cpu|formats)\.\w+) import", re.MULTILINE)
+_IMPORT = re.compile(rb"^ *from ggpy\.((?:kernels\.cpu|formats)\.\w+) import", re.MULTILINE)
 
 
 def cache_folder(level: Level | None = None) -> Path:

@@ -22,7 +22,7 @@ def compile_kernel(name: str) -> bytes:
     import llvmlite.binding as llvm
 
     function = _find(name)
-    module = llvm.parse_assembly(str(_linked_module(function)))
+    module = _linked_module(function)
     machine = target_machine(current_level())
     module.triple, module.data_layout = machine.triple, str(machine.target_data)
     for inner in module.functions:
@@ -72,16 +72,17 @@ def _linked_module(function: Any) -> Any:
     from llvmlite import ir
     from numba.core import compiler, types
     from numba.core.compiler import Flags
-    from numba.core.compiler_lock import global_compiler_lock
     from numba.core.registry import cpu_target
 
+    from ggpy.kernels.cpu.code_library import CodeLibrary
     from ggpy.kernels.cpu.kernel import KernelCompiler
 
     flags: Any = Flags()
     flags.no_cpython_wrapper = flags.no_cfunc_wrapper = flags.nrt = True
     flags.error_model = "numpy"
     context = cpu_target.target_context
-    _keep_numba_from_machine_code(context)
+    context.codegen()._library_class = CodeLibrary
+    context.get_executable = lambda library, fndesc, env: [].append     # Numba asks for some new builtin, only as a key
     compiled = compiler.compile_extra(cpu_target.typing_context, context, function, (types.int64,) * 4,
                                       types.void, flags, {}, pipeline_class=KernelCompiler)
     library = context.codegen().create_library("ggpy_kernel")
@@ -95,16 +96,8 @@ def _linked_module(function: Any) -> Any:
     builder.call(native, [*ignored, *wrapper.args])
     builder.ret_void()
     library.add_ir_module(entry)
-    with global_compiler_lock:
-        library.add_linking_library(compiled.library)
-        library.finalize()
-    return library._final_module
-
-
-def _keep_numba_from_machine_code(context: Any) -> None:
-    """Numba would also load each function into this process: wasted time, and impossible for another machine's."""
-    context.get_executable = lambda library, fndesc, env: [].append     # some new builtin: only a key, never called
-    context.codegen()._engine.finalize_object = lambda: None
+    library.add_linking_library(compiled.library)
+    return library.linked_module()
 
 
 def main() -> int:
