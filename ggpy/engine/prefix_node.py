@@ -77,16 +77,26 @@ class Node:
         elif child in self.growing:
             self.growing.remove(child)
 
-    def closest(self, key: bytes, besides: Node | None = None) -> tuple[Node | None, int]:
-        """The child, not that one, whose first tokens are most of those of `key`, and how many; None if none are."""
+    def closest(self, key: bytes) -> tuple[Node | None, int]:
+        """The child that has most tokens in common with `key` from its beginning on, and how many; None if none has."""
         i = bisect_left(self.sorted_keys, key)      # the best of a sorted list stands beside the key
         candidates = [self.children[k] for k in self.sorted_keys[max(i - 1, 0) : i + 1]] + self.growing
         best, most = None, 0
         for child in candidates:
             n = common_tokens(child.key, key)
-            if n > most and child is not besides:
+            if n > most:
                 best, most = child, n
         return best, most
+
+    def has_copy(self, child: Node) -> bool:
+        """Whether another child begins with the tokens of this one and has pages in all groups."""
+        key, i = child.key, bisect_left(self.sorted_keys, child.key)
+        while i < len(self.sorted_keys) and self.sorted_keys[i].startswith(key):
+            other = self.children[self.sorted_keys[i]]
+            if other is not child and None not in other.pages:
+                return True
+            i += 1
+        return any(other is not child and other.key.startswith(key) for other in self.growing)
 
     def beginnings(self, key: bytes) -> list[Node]:
         """The children, partly filled, whose tokens are the first of `key` or all of it."""

@@ -306,8 +306,7 @@ class KVCache:
 
     def _share_partial_page(self, node: Node) -> None:
         """The owner of the growing page `node` ends: keep it, unless another page has its tokens too."""
-        other, n_common = node.parent.closest(node.key, besides=node)
-        if other is not None and n_common == node.num_tokens and None not in other.pages:
+        if node.parent.has_copy(node):
             node.is_kept = False
         elif node.is_kept:
             self._add(node)

@@ -194,7 +194,7 @@ class CacheMachine(RuleBasedStateMachine):
             assert {*node.growing} <= {*owners}
             siblings = [key for key in node.parent.sorted_keys if key != node.key and key.startswith(node.key)]
             if siblings and node in node.parent.children.values():
-                assert any(None in node.parent.children[key].pages for key in siblings)
+                assert all(None in node.parent.children[key].pages for key in siblings)
 
     def _nodes(self) -> Iterator[Node]:
         stack = [*self.cache._tree.roots.values()]
