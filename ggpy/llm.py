@@ -18,6 +18,7 @@ from ggpy.engine.completion import Completion, Timings
 from ggpy.engine.config import DEFAULT_STEP_MS, SamplingParams
 from ggpy.engine.request import Request
 from ggpy.engine.runner import Float32
+from ggpy.engine.speculation import SpeculationConfig
 from ggpy.errors import ConfigError, RequestError
 from ggpy.gguf import GGUFFile
 from ggpy.hub.resolve import resolve_model
@@ -30,6 +31,7 @@ Message = Mapping[str, Any]
 Positions = Literal["all", "last"]
 Pooling = Literal["mean", "last"]
 Tokens = Sequence[SupportsIndex] | NDArray[np.integer[Any]]
+
 
 class LLM:
     """A loaded model.
@@ -47,6 +49,9 @@ class LLM:
     which other requests go on, if that makes reading no slower; 0: in the largest ones. `progress` is told of every
     kernel that had to be compiled.
 
+    Tokens are guessed from text that occurred before, and by `draft_model`, a path or a name of a smaller model with
+    the same vocabulary, if it is given; `speculation` says how. This saves time and never changes answers.
+
     Several threads may use one LLM; requests that are live at the same time share the model's steps.
 
     Raises ConfigError if a setting is invalid, PullError if the model is unknown or cannot be pulled, GGUFError,
@@ -58,10 +63,13 @@ class LLM:
                  n_threads: int | None = None, compute: Compute = "int8", cache_type_k: KVType = "f16",
                  cache_type_v: KVType = "f16", repack: Repack = "auto", max_batch_tokens: int = 512,
                  step_ms: float = DEFAULT_STEP_MS, chat_template: str | ChatTemplate | None = None,
-                 progress: Progress | None = None) -> None:
+                 draft_model: str | os.PathLike[str] | None = None,
+                 speculation: SpeculationConfig | None = None, progress: Progress | None = None) -> None:
         options = ModelOptions(n_ctx=n_ctx, pool_tokens=pool_tokens, n_threads=n_threads, compute=compute,
                                cache_type_k=cache_type_k, cache_type_v=cache_type_v, repack=repack,
-                               max_batch_tokens=max_batch_tokens, step_ms=step_ms)
+                               max_batch_tokens=max_batch_tokens, step_ms=step_ms,
+                               speculation=SpeculationConfig() if speculation is None else speculation,
+                               draft_model=None if draft_model is None else resolve(draft_model))
         self.path = resolve(model)
         gguf = GGUFFile(self.path)
         self.metadata = gguf.metadata

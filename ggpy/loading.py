@@ -14,6 +14,8 @@ from ggpy.engine.config import DEFAULT_STEP_MS, EngineConfig
 from ggpy.engine.core import EngineCore
 from ggpy.engine.pages import pages_for, pool_pages
 from ggpy.engine.speculation import SpeculationConfig, Speculator
+from ggpy.engine.speculation.draft_model import DraftModel, check_vocabularies
+from ggpy.errors import ConfigError, shown
 from ggpy.gguf import GGUFFile
 from ggpy.machine import available_memory_bytes, usable_cores
 from ggpy.models import HParams, Model, build_model, hparams_of
@@ -41,8 +43,11 @@ class ModelOptions:
     max_batch_tokens: int = 512
     step_ms: float = DEFAULT_STEP_MS
     speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
+    draft_model: str | os.PathLike[str] | None = None       # a file
 
     def __post_init__(self) -> None:
+        if not isinstance(self.speculation, SpeculationConfig):
+            raise ConfigError(f"speculation={shown(self.speculation)}: expected a SpeculationConfig")
         for name, choices in (("compute", Compute), ("cache_type_k", KVType), ("cache_type_v", KVType),
                               ("repack", Repack)):
             check_choice(name, getattr(self, name), get_args(choices))
@@ -62,6 +67,7 @@ def load_core(path: str | os.PathLike[str], options: ModelOptions, progress: Pro
 def open_core(gguf: GGUFFile, tokenizer: Tokenizer, options: ModelOptions,
               progress: Progress | None = None) -> EngineCore:
     """As `load_core`, of an open file and its tokenizer."""
+    draft_gguf = open_draft_file(options, tokenizer)
     hparams = hparams_of(gguf)
     n_ctx = options.n_ctx
     if n_ctx is None:
@@ -74,21 +80,37 @@ def open_core(gguf: GGUFFile, tokenizer: Tokenizer, options: ModelOptions,
     max_batch_tokens = min(options.max_batch_tokens, pool_tokens)      # a step has no more
     config = EngineConfig(n_ctx=n_ctx, n_ctx_train=hparams.n_ctx_train, max_batch_tokens=max_batch_tokens,
                           max_running=MAX_RUNNING, step_ms=options.step_ms)
-    model = build_model(gguf, n_ctx)
-    backend = open_backend(
-        gguf, model, n_threads=options.n_threads or usable_cores(),
-        n_pages=pool_pages(model.kv_groups, pool_tokens, max_batch_tokens),
-        table_pages=pages_for(n_ctx), max_tokens=max_batch_tokens, max_outputs=min(max_batch_tokens, MAX_RUNNING),
-        compute=options.compute, cache_type_k=options.cache_type_k, cache_type_v=options.cache_type_v,
-        repack=options.repack, progress=progress)
-    return EngineCore(backend, tokenizer, config, speculator(options.speculation, backend, n_ctx))
+    sizes = {"n_threads": options.n_threads or usable_cores(), "max_tokens": max_batch_tokens,
+             "max_outputs": min(max_batch_tokens, MAX_RUNNING), "compute": options.compute,
+             "cache_type_k": options.cache_type_k, "cache_type_v": options.cache_type_v, "repack": options.repack,
+             "progress": progress}
+    backend = open_with_pool(gguf, n_ctx, pool_tokens, **sizes)
+    if not options.speculation.proposers:
+        return EngineCore(backend, tokenizer, config)
+    draft_model = None
+    if draft_gguf is not None:      # beyond its own context it will not guess
+        draft_n_ctx = min(n_ctx, hparams_of(draft_gguf).n_ctx_train)
+        draft_model = DraftModel(open_with_pool(draft_gguf, draft_n_ctx, pool_tokens, **sizes), tokenizer.n_vocab,
+                                 options.speculation.p_min)
+    return EngineCore(backend, tokenizer, config, Speculator(
+        options.speculation, n_vocab=backend.n_vocab, n_ctx=n_ctx, max_rows=backend.max_outputs,
+        draft_model=draft_model))
 
 
-def speculator(config: SpeculationConfig, backend: Backend, n_ctx: int) -> Speculator | None:
-    """What proposes tokens; None if nothing does."""
-    if not config.proposers:
+def open_draft_file(options: ModelOptions, tokenizer: Tokenizer) -> GGUFFile | None:
+    """The draft model's file, if there is one to be asked. Raises ConfigError if its tokens are not `tokenizer`'s."""
+    if options.draft_model is None or "draft" not in options.speculation.proposers:
         return None
-    return Speculator(config, n_vocab=backend.n_vocab, n_ctx=n_ctx, max_rows=backend.max_outputs)
+    gguf = GGUFFile(options.draft_model)
+    check_vocabularies(tokenizer, Tokenizer.from_metadata(gguf.metadata))
+    return gguf
+
+
+def open_with_pool(gguf: GGUFFile, n_ctx: int, pool_tokens: int, **options: Any) -> Backend:
+    """The backend of a model with room for `pool_tokens` tokens of requests that have `n_ctx` of them at most."""
+    model = build_model(gguf, n_ctx)
+    n_pages = pool_pages(model.kv_groups, pool_tokens, options["max_tokens"])
+    return open_backend(gguf, model, n_pages=n_pages, table_pages=pages_for(n_ctx), **options)
 
 
 def open_backend(gguf: GGUFFile, model: Model, **options: Any) -> Backend:

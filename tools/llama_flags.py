@@ -26,6 +26,14 @@ WITHOUT_EFFECT: dict[str, Any] = {
     "-dt --defrag-thold": None, "-bs --backend-sampling": 0, "--check-tensors": 0, "-lv --verbosity": None,
     "--log-file": None, "--log-jsonl": 0, "--context-shift": 0, "--no-prefill-assistant": 0,
     "--no-skip-chat-parsing": 0, "--reasoning-format": None, "--reasoning-preserve": 0, "--no-reasoning-preserve": 0,
+    "-ngld --gpu-layers-draft --n-gpu-layers-draft": None, "-devd --device-draft": None, "-td --threads-draft": None,
+    "-tbd --threads-batch-draft": None, "-ctkd --cache-type-k-draft --spec-draft-type-k": None,
+    "-ctvd --cache-type-v-draft --spec-draft-type-v": None,
+    # how many tokens must match, and are guessed then, follows from how guesses fare
+    **{f"--spec-ngram-{name}": None for name in (
+        "size-n", "size-m", "min-hits", "simple-size-n", "simple-size-m", "simple-min-hits", "map-k-size-n",
+        "map-k-size-m", "map-k-min-hits", "map-k4v-size-n", "map-k4v-size-m", "map-k4v-min-hits", "mod-n-match",
+        "mod-n-min", "mod-n-max")},
 }
 # why -> what would change answers, and must not be ignored
 UNSUPPORTED: dict[str, dict[str, Any]] = {
@@ -39,11 +47,6 @@ UNSUPPORTED: dict[str, dict[str, Any]] = {
         "--yarn-beta-slow": None, "--yarn-beta-fast": None, "-gan --grp-attn-n": None, "-gaw --grp-attn-w": None},
     "ggpy reads and writes text alone": {"-mm --mmproj": None, "-mmu --mmproj-url": None, "--image": None,
                                          "--audio": None, "--video": None},
-    "ggpy has no draft models": {
-        "-md --model-draft --spec-draft-model": None, "-hfd --hf-repo-draft": None, "--spec-type": None,
-        "--spec-draft-n-max --draft-max --draft-n --draft": None, "--spec-draft-n-min --draft-min --draft-n-min": None,
-        "--spec-draft-p-min --draft-p-min": None, "-ngld": None, "-devd": None, "-td": None, "-tbd": None,
-        "-ctkd": None, "-ctvd": None},
     "what was read is kept only while ggpy runs": {"--prompt-cache": None, "--prompt-cache-all": 0,
                                                    "--prompt-cache-ro": 0},
     "control tokens are never printed": {"-sp --special": 0},

@@ -16,6 +16,7 @@ from ggpy.tools import environment, inputs
 from ggpy.tools.flags import add_model_flags, add_sampling_flags, model_options, unescape
 from ggpy.tools.llama_flags import add_llama_flags
 from ggpy.tools.parser import Parser, shown
+from ggpy.tools.speculation_flags import add_speculation_flags, speculation_options
 
 if TYPE_CHECKING:
     from ggpy.llm import LLM
@@ -49,6 +50,7 @@ def add_arguments(parser: Parser) -> None:
     _add_output_flags(parser.add_argument_group("output"))
     _add_source_flags(parser.add_argument_group("model"))
     add_model_flags(parser)
+    add_speculation_flags(parser)
     add_sampling_flags(parser)
     add_llama_flags(parser)
     parser.variables = environment.VARIABLES
@@ -119,7 +121,7 @@ def main(args: argparse.Namespace) -> int:
     spec, words = read_model(args)
     source = read_template(args)
     system = read_system_prompt(args)
-    options = model_options(args)
+    options = {**model_options(args), **speculation_options(args)}
     prompt = read_prompt(args, words)
     args.stop = args.stop and [_unescaped(args, text) for text in args.stop]
     if args.hf_token is not None:

@@ -202,7 +202,8 @@ class CompletionStream(Iterator[str]):
         times = [event.time_s for event in events if event.tokens] or [request.added_s]
         reason: FinishReason = (events[-1].finish_reason if events else None) or "cancelled"
         timings = Timings(len(request.prompt_tokens), len(tokens), times[0] - request.added_s, times[-1] - times[0],
-                          max((event.num_cached for event in events), default=0))
+                          max((event.num_cached for event in events), default=0), request.num_drafted,
+                          request.num_accepted)
         text = "".join(event.text for event in events)
         return Completion(text, tokens, reason, timings, request.params.seed)
 

@@ -16,6 +16,8 @@ class Timings:
     prompt_s: float             # from the request to the first token
     generation_s: float         # from the first token to the last
     n_cached: int = 0           # of the prompt, tokens that an earlier request had read already
+    n_drafted: int = 0          # tokens that were guessed and checked
+    n_accepted: int = 0         # of these, tokens that were right
 
     @property
     def prompt_tokens_per_s(self) -> float:

@@ -59,6 +59,8 @@ class EngineCore:
     def close(self) -> None:
         """Free the backend; no other method makes sense any more."""
         self._masks.close()
+        if self.speculator is not None:
+            self.speculator.close()
         self.backend.close()
 
     def reset(self) -> None:
@@ -70,6 +72,8 @@ class EngineCore:
             self.cache, max_batch_tokens=min(config.max_batch_tokens, backend.max_tokens),
             max_outputs=backend.max_outputs, max_running=config.max_running, max_queue=config.max_queue,
             step_ms=config.step_ms)
+        if self.speculator is not None:
+            self.speculator.reset()
         self._live.clear()
 
     @property

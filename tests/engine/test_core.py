@@ -297,6 +297,9 @@ class Guesser:
             drafts = self.answers[r.id][n : n + 5]
             r.draft_tokens = tuple((t + 1) % 60 if (n + i) % (self.luck + 1) == 0 else t for i, t in enumerate(drafts))
 
+    def reset(self) -> None:
+        self.answers.clear()
+
     def saw(self, r: Request, n_drafted: int, n_accepted: int, step_s: float) -> None:
         self.num_drafted += n_drafted
         self.num_accepted += n_accepted
