@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     __version__: str
     from ggpy.engine.config import SamplingParams
+    from ggpy.engine.constraint import ConstraintSpec
     from ggpy.engine.speculation.config import SpeculationConfig
     from ggpy.errors import GgpyError
     from ggpy.llm import LLM, Completion, CompletionStream, Timings
 
-__all__ = ["LLM", "Completion", "CompletionStream", "GgpyError", "SamplingParams", "SpeculationConfig", "Timings"]
+__all__ = ["LLM", "Completion", "CompletionStream", "ConstraintSpec", "GgpyError", "SamplingParams",
+           "SpeculationConfig", "Timings"]
 
-_HOMES = {"SamplingParams": "ggpy.engine.config", "SpeculationConfig": "ggpy.engine.speculation.config",
-          "GgpyError": "ggpy.errors"}       # all else is in ggpy.llm
+_HOMES = {"SamplingParams": "ggpy.engine.config", "ConstraintSpec": "ggpy.engine.constraint",
+          "SpeculationConfig": "ggpy.engine.speculation.config", "GgpyError": "ggpy.errors"}   # all else is in ggpy.llm
 
 
 def __getattr__(name: str) -> Any:

@@ -16,10 +16,11 @@ from ggpy.backends.base import Compute, KVType, Repack
 from ggpy.engine.client import CompletionStream, EngineClient
 from ggpy.engine.completion import Completion, Timings
 from ggpy.engine.config import DEFAULT_STEP_MS, SamplingParams
+from ggpy.engine.constraint import ConstraintSpec
 from ggpy.engine.request import Request
 from ggpy.engine.runner import Float32
 from ggpy.engine.speculation import SpeculationConfig
-from ggpy.errors import ConfigError, RequestError
+from ggpy.errors import ConfigError, RequestError, shown
 from ggpy.gguf import GGUFFile
 from ggpy.hub.resolve import resolve_model
 from ggpy.loading import ModelOptions, Progress, open_core
@@ -144,39 +145,45 @@ class LLM:
             vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
         return vectors
 
-    def generate(self, prompt: str | Tokens, params: SamplingParams | None = None) -> Completion:
+    def generate(self, prompt: str | Tokens, params: SamplingParams | None = None, *,
+                 constraint: ConstraintSpec | None = None) -> Completion:
         """Continue `prompt`: token ids, or a text in which "<|im_end|>" and the like are read as control tokens.
 
-        Raises RequestError if the prompt is empty or an id is outside the vocabulary, PromptTooLongError if it leaves
-        no room for an answer.
+        The text is as `constraint` has it, or its beginning where `max_tokens` ends it. Raises RequestError if the
+        prompt is empty or an id is outside the vocabulary, PromptTooLongError if it leaves no room for an answer, and
+        GrammarError, which names the place, if the constraint cannot be kept to.
         """
-        return self.stream(prompt, params).finish()
+        return self.stream(prompt, params, constraint=constraint).finish()
 
-    def stream(self, prompt: str | Tokens, params: SamplingParams | None = None) -> CompletionStream:
+    def stream(self, prompt: str | Tokens, params: SamplingParams | None = None, *,
+               constraint: ConstraintSpec | None = None) -> CompletionStream:
         """As `generate`, but the text piece by piece."""
+        if constraint is not None and not isinstance(constraint, ConstraintSpec):
+            raise RequestError(f"constraint={shown(constraint)}: expected a ConstraintSpec")
         if params is not None and not isinstance(params, SamplingParams):
             raise RequestError(f"params={params!r:.80}: expected a SamplingParams")
         ids = (self.tokenize(prompt, parse_special=True) if isinstance(prompt, str) else
                token_ids("prompt", prompt, "a text or a sequence of token ids"))
-        return self._client.submit(Request(ids, params or SamplingParams()))
+        return self._client.submit(Request(ids, params or SamplingParams(), constraint=constraint))
 
-    def chat(self, messages: Sequence[Message], params: SamplingParams | None = None,
-             **options: Unpack[ChatOptions]) -> Completion:
+    def chat(self, messages: Sequence[Message], params: SamplingParams | None = None, *,
+             constraint: ConstraintSpec | None = None, **options: Unpack[ChatOptions]) -> Completion:
         """The answer to `messages`, mappings with a "role" and a "content", a text or a list of parts.
 
         `options` are tools, documents, chat_template_kwargs, add_generation_prompt and continue_final_message, which
-        takes the last message as the beginning of the answer; the completion is what follows. Raises TemplateError if
-        there are no messages, if one is malformed, or if the template cannot render them or leaves tools or documents
-        out, PromptTooLongError if they leave no room for an answer.
+        takes the last message as the beginning of the answer; the completion is what follows, as `constraint` has it.
+        Raises TemplateError if there are no messages, if one is malformed, or if the template cannot render them or
+        leaves tools or documents out, PromptTooLongError if they leave no room for an answer, and GrammarError if the
+        constraint cannot be kept to.
         """
         check_chat_options("LLM.chat", options)
-        return self.stream_chat(messages, params, **options).finish()
+        return self.stream_chat(messages, params, constraint=constraint, **options).finish()
 
-    def stream_chat(self, messages: Sequence[Message], params: SamplingParams | None = None,
-                    **options: Unpack[ChatOptions]) -> CompletionStream:
+    def stream_chat(self, messages: Sequence[Message], params: SamplingParams | None = None, *,
+                    constraint: ConstraintSpec | None = None, **options: Unpack[ChatOptions]) -> CompletionStream:
         """As `chat`, but the text piece by piece."""
         check_chat_options("LLM.stream_chat", options)
-        return self.stream(self.chat_tokens(messages, **options), params)
+        return self.stream(self.chat_tokens(messages, **options), params, constraint=constraint)
 
     def close(self) -> None:
         """Free the model's memory and threads, once the step that runs has ended; streams end with an error."""

@@ -13,6 +13,7 @@ from ggpy.tools.prompt_size import least_tokens
 
 if TYPE_CHECKING:
     from ggpy.engine.config import SamplingParams
+    from ggpy.engine.constraint import ConstraintSpec
     from ggpy.llm import LLM, Completion, CompletionStream
 
 Message = dict[str, str]
@@ -41,12 +42,14 @@ class Conversation:
 
     A prompt repeats all that was said. What the model said is repeated as its own tokens, which encoding its text again
     need not give, so that the engine finds the keys and values of the whole history in its cache. `template` None sends
-    every prompt as it stands, without what was said before; `variables` are handed to it.
+    every prompt as it stands, without what was said before; `variables` are handed to it. Every answer is as
+    `constraint` has it.
     """
 
     def __init__(self, llm: LLM, params: SamplingParams, template: ChatTemplate | None, system: str = "",
-                 variables: Mapping[str, Any] | None = None) -> None:
+                 variables: Mapping[str, Any] | None = None, constraint: ConstraintSpec | None = None) -> None:
         self.llm = llm
+        self.constraint = constraint
         self.params = params
         self.template = template
         self.variables = variables
@@ -85,7 +88,7 @@ class Conversation:
             raise GgpyError("the answer was stopped")
         if on_prompt is not None:
             on_prompt(read.tokens)
-        return self.llm.stream(read.tokens, params)
+        return self.llm.stream(read.tokens, params, constraint=self.constraint)
 
     def stop(self) -> None:
         """End the answer that is under way, or that `ask` is about to start; a signal handler may call this."""

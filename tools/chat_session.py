@@ -24,6 +24,7 @@ from ggpy.tools.keyboard import ctrl_c_calls, hidden_keys
 from ggpy.tools.terminal import PIPED_WIDTH
 
 if TYPE_CHECKING:
+    from ggpy.engine.constraint import ConstraintSpec
     from ggpy.llm import LLM, Completion
     from ggpy.tools.chat_input import Input
 
@@ -38,12 +39,13 @@ class Session:
     """A model and the person, or the script, that talks to it."""
 
     def __init__(self, llm: LLM, args: argparse.Namespace, model_name: str, template: ChatTemplate | None,
-                 system: str) -> None:
+                 system: str, constraint: ConstraintSpec | None = None) -> None:
         self.llm = llm
         self.args = args
         self.model_name = model_name
         self.settings = Settings(args, llm.metadata, llm.tokenizer.n_vocab)
-        self.chat = Conversation(llm, self.settings.params, template, system, args.chat_template_kwargs)
+        self.chat = Conversation(llm, self.settings.params, template, system, args.chat_template_kwargs,
+                                 constraint)
         self.totals = Totals()
         self._is_rich = is_rich(args)
         self.is_markdown = self._is_rich and template is not None

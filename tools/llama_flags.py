@@ -37,8 +37,6 @@ WITHOUT_EFFECT: dict[str, Any] = {
 }
 # why -> what would change answers, and must not be ignored
 UNSUPPORTED: dict[str, dict[str, Any]] = {
-    "ggpy cannot constrain answers": {"--grammar": None, "--grammar-file": None, "-j --json-schema": None,
-                                      "-jf --json-schema-file": None},
     "ggpy has no adapters": {"--lora": None, "--lora-scaled": None, "--control-vector": None,
                              "--control-vector-scaled": None, "--control-vector-layer-range": None},
     "ggpy takes these from the model file": {

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ggpy.errors import ConfigError, GgpyError
 from ggpy.hub import names
 from ggpy.tools import environment, inputs
+from ggpy.tools.constraint_flags import add_constraint_flags, read_constraint
 from ggpy.tools.flags import add_model_flags, add_sampling_flags, model_options, unescape
 from ggpy.tools.llama_flags import add_llama_flags
 from ggpy.tools.parser import Parser, shown
@@ -52,6 +53,7 @@ def add_arguments(parser: Parser) -> None:
     add_model_flags(parser)
     add_speculation_flags(parser)
     add_sampling_flags(parser)
+    add_constraint_flags(parser)
     add_llama_flags(parser)
     parser.variables = environment.VARIABLES
 
@@ -121,6 +123,7 @@ def main(args: argparse.Namespace) -> int:
     spec, words = read_model(args)
     source = read_template(args)
     system = read_system_prompt(args)
+    constraint = read_constraint(args)
     options = {**model_options(args), **speculation_options(args)}
     prompt = read_prompt(args, words)
     args.stop = args.stop and [_unescaped(args, text) for text in args.stop]
@@ -130,7 +133,7 @@ def main(args: argparse.Namespace) -> int:
         name = Path(spec).stem if Path(spec).suffix == ".gguf" else spec
         template = choose_template(llm, args, source, system)
         with _stdout_to(args.output):
-            session = Session(llm, args, name, template, system)
+            session = Session(llm, args, name, template, system, constraint)
             if prompt is None or (args.conversation and not args.single_turn):
                 _converse(session, prompt)
             else:

@@ -187,7 +187,8 @@ def test_the_examples_of_the_documentation_run(tiny: ArchModel, monkeypatch: pyt
     monkeypatch.setattr(ggpy.llm, "resolve", lambda name: tiny.path)
     monkeypatch.setattr(LLM, "chat_template", ChatTemplate(CHATML + "{{ tools[0].function.name if tools }}"))
     # the answers of a random model have no end
-    monkeypatch.setattr(ggpy.llm, "Request", lambda ids, params: Request(ids, replace(params, max_tokens=8)))
+    monkeypatch.setattr(ggpy.llm, "Request", lambda ids, params, **options: Request(
+        ids, replace(params, max_tokens=8), **options))
     assert len(EXAMPLES) >= 6
     names: dict[str, Any] = {}
     for example in EXAMPLES:

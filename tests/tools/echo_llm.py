@@ -9,7 +9,7 @@ from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from ggpy import Completion, SamplingParams, Timings, cli
+from ggpy import Completion, ConstraintSpec, SamplingParams, Timings, cli
 from ggpy.engine.request import FinishReason
 from ggpy.errors import PromptTooLongError
 from ggpy.text.chat import CHATML
@@ -112,6 +112,7 @@ class EchoLLM:
         self.asked: list[str | list[dict[str, str]]] = []
         self.prompts: list[list[int]] = []
         self.params: list[SamplingParams] = []
+        self.constraints: list[ConstraintSpec | None] = []
 
     @property
     def has_chat_template(self) -> bool:
@@ -129,7 +130,9 @@ class EchoLLM:
     def detokenize(self, ids: Sequence[int]) -> str:
         return b"".join(map(self.tokenizer.token_bytes, ids)).decode("utf-8", "replace")
 
-    def stream(self, prompt: Sequence[int], params: SamplingParams) -> EchoStream:
+    def stream(self, prompt: Sequence[int], params: SamplingParams, *,
+               constraint: ConstraintSpec | None = None) -> EchoStream:
+        self.constraints.append(constraint)
         if len(prompt) >= self.n_ctx:
             raise PromptTooLongError(f"the prompt has {len(prompt):,} tokens but the context holds {self.n_ctx:,}")
         text = self.detokenize(prompt)
