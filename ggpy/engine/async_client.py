@@ -17,11 +17,15 @@ from ggpy.engine.messages import (
     Compute,
     Float32,
     Generate,
+    GetMetrics,
     GetStatus,
     Outputs,
     Progress,
     Ready,
     Reply,
+    RestoreState,
+    SavedTokens,
+    SaveState,
     Status,
     Tokens,
 )
@@ -122,6 +126,18 @@ class AsyncClient(ABC):
     async def status(self) -> Status:
         """How busy the engine is, as it says itself: an engine that hangs does not answer."""
         return await self._call(GetStatus, Status)
+
+    async def metrics(self) -> str:
+        """What the engine counts and times, in Prometheus's text format."""
+        return await self._call(GetMetrics, str)
+
+    async def save_state(self, path: str, tokens: Sequence[int], salt: int = 0) -> SavedTokens:
+        """Write the computed part of `tokens` to a file. Raises SavedStateError if there is none, or it cannot be."""
+        return await self._call(lambda i: SaveState(i, path, tokens, salt), SavedTokens)
+
+    async def restore_state(self, path: str) -> SavedTokens:
+        """Have what is saved in a file computed. Raises SavedStateError if it is damaged or does not belong here."""
+        return await self._call(lambda i: RestoreState(i, path), SavedTokens)
 
     @abstractmethod
     async def aclose(self, mode: CloseMode = "finish") -> None:

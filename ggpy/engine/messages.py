@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from ggpy import errors
 from ggpy.engine.config import SamplingParams
+from ggpy.engine.constraint import ConstraintSpec
+from ggpy.engine.metrics import PageUse
 from ggpy.engine.request import Event, FinishReason
 from ggpy.errors import EngineError, GgpyError
 
@@ -35,6 +37,10 @@ class Generate(Message, frozen=True, kw_only=True):
     prompt_tokens: Sequence[int]
     params: SamplingParams = SamplingParams()
     n: int = 1
+    constraint: ConstraintSpec | None = None    # what the answer must look like
+    priority: int = 0                           # higher is served first
+    deadline_s: float | None = None             # how long it may take from now on; later it ends with an error
+    salt: int = 0                               # prefixes are shared among requests of one salt
 
 
 class Cancel(Message, frozen=True):
@@ -52,6 +58,28 @@ class Compute(Message, frozen=True):
     n_outputs: int
 
 
+class SaveState(Message, frozen=True):
+    """Write the computed part of `tokens` to the file `path`; the Reply has a SavedTokens."""
+
+    id: int
+    path: str
+    tokens: Sequence[int]
+    salt: int = 0
+
+
+class RestoreState(Message, frozen=True):
+    """Have what is saved in the file `path` computed; the Reply has a SavedTokens."""
+
+    id: int
+    path: str
+
+
+class GetMetrics(Message, frozen=True):
+    """The metrics in Prometheus's text format; the Reply has a string, also if the engine hangs."""
+
+    id: int
+
+
 class GetStatus(Message, frozen=True):
     """How busy the engine is; the Reply has a Status. It comes between two steps, so it also shows that they go on."""
 
@@ -62,7 +90,7 @@ class Shutdown(Message, frozen=True):
     """End: what is not finished gets no answer, the client says so. The last message that the engine reads."""
 
 
-Command = Generate | Cancel | Compute | GetStatus | Shutdown
+Command = Generate | Cancel | Compute | SaveState | RestoreState | GetMetrics | GetStatus | Shutdown
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -105,6 +133,15 @@ class Status(Message, frozen=True):
 
     n_running: int
     n_waiting: int
+    pages: tuple[PageUse, ...] = ()     # of each group of layers
+
+
+class SavedTokens(Message, frozen=True):
+    """What the file of a saved state holds."""
+
+    tokens: list[int]
+    salt: int
+    size_bytes: int
 
 
 class Progress(Message, frozen=True):
@@ -159,7 +196,7 @@ class Reply(Message, frozen=True):
     """The answer to a call, or why there is none."""
 
     id: int
-    value: Array | Status | str | None = None
+    value: Array | Status | SavedTokens | str | None = None
     error: Failure | None = None
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import logging
 import threading
+import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-from ggpy.engine.config import MAX_SEED, SamplingParams
+from ggpy.engine.config import MAX_SEED
 from ggpy.engine.core import EngineCore
 from ggpy.engine.loop import Call, Cancel, Close, EngineLoop, Submit, described
 from ggpy.engine.messages import (
@@ -20,15 +21,20 @@ from ggpy.engine.messages import (
     Compute,
     Failure,
     Generate,
+    GetMetrics,
     GetStatus,
     Ready,
     Reply,
+    RestoreState,
+    SavedTokens,
+    SaveState,
     Shutdown,
     Status,
     Tokens,
 )
 from ggpy.engine.messages import Cancel as CancelMessage
 from ggpy.engine.request import Event, Request
+from ggpy.engine.saved_state import restore_state, save_state
 from ggpy.errors import GgpyError
 
 N_PREPARING = 4     # requests that are made ready at a time: one may have samplers or a grammar to compile
@@ -44,6 +50,7 @@ class EngineService:
 
     def __init__(self, core: EngineCore, send: Callable[[list[Answer]], None]) -> None:
         self._prepare_request = core.prepare
+        self._metrics = core.metrics
         self._loop = EngineLoop(core, self._flush)
         self._send = send
         self._answers: list[Answer] = []        # of this step; the engine's thread alone touches it
@@ -71,6 +78,12 @@ class EngineService:
             case Compute(kind=kind):
                 what = "compute logits" if kind == "logits" else "compute hidden states"
                 self._call(command.id, what, functools.partial(computed, command))
+            case SaveState():
+                self._call(command.id, "save a state", functools.partial(saved, command))
+            case RestoreState():
+                self._call(command.id, "restore a state", functools.partial(restored, command))
+            case GetMetrics():
+                self._pool.submit(self._tell_metrics, command.id)
             case GetStatus():
                 self._call(command.id, "tell its status", status_of)
             case Shutdown():
@@ -81,7 +94,7 @@ class EngineService:
 
     def _generate(self, command: Generate) -> None:
         """Make its requests, in the order of service, and have them prepared in another thread."""
-        requests = [Request(command.prompt_tokens, varied(command, i), id=command.id + i) for i in range(command.n)]
+        requests = requests_of(command)
         with self._lock:
             self._preparing.update(request.id for request in requests)
         self._pool.submit(self._prepare, requests)
@@ -122,11 +135,14 @@ class EngineService:
             self._calls[call_id] = call
         self._loop.commands.put(call)
 
-    def _reply(self, call_id: int, value: Array | Status | str | GgpyError) -> None:
+    def _reply(self, call_id: int, value: Array | Status | SavedTokens | GgpyError) -> None:
         with self._lock:
             self._calls.pop(call_id, None)
         self._answers.append(Reply(call_id, error=Failure.of(value)) if isinstance(value, GgpyError) else
                              Reply(call_id, value))
+
+    def _tell_metrics(self, call_id: int) -> None:
+        self._send([Reply(call_id, self._metrics.text())])
 
     def _deliver(self, index: int, event: Event) -> None:
         self._answers.append(Tokens.of(event, index))
@@ -137,19 +153,37 @@ class EngineService:
             self._send(answers)
 
 
-def varied(command: Generate, index: int) -> SamplingParams:
-    """The parameters of answer `index`: a given seed counts up, so that the answers differ."""
+def requests_of(command: Generate) -> list[Request]:
+    """What `command` asks for. A seed that is given counts up, so that several answers differ."""
     seed = command.params.seed
-    return command.params if seed is None else replace(command.params, seed=(seed + index) & MAX_SEED)
+    deadline_s = None if command.deadline_s is None else time.perf_counter() + command.deadline_s
+    return [Request(command.prompt_tokens,
+                    command.params if seed is None else replace(command.params, seed=(seed + i) & MAX_SEED),
+                    constraint=command.constraint, priority=command.priority, deadline_s=deadline_s,
+                    salt=command.salt, id=command.id + i)
+            for i in range(command.n)]
 
 
 def computed(command: Compute, core: EngineCore) -> Generator[None, None, Array]:
-    """What `command` asks for, part by part."""
+    """What `command` asks for, computed part by part."""
     rows = yield from core.outputs("logits" if command.kind == "logits" else "hidden", command.tokens,
                                    command.n_outputs)
     return Array.of(rows.mean(axis=0, keepdims=True) if command.kind == "mean" else rows)
 
 
+def saved(command: SaveState, core: EngineCore) -> SavedTokens:
+    """Save what the cache holds."""
+    state = save_state(command.path, core.backend, core.cache, command.tokens, command.salt)
+    return SavedTokens(state.tokens, state.salt, state.size_bytes)
+
+
+def restored(command: RestoreState, core: EngineCore) -> SavedTokens:
+    """Put what is saved into the cache."""
+    state = restore_state(command.path, core.backend, core.cache)
+    return SavedTokens(state.tokens, state.salt, state.size_bytes)
+
+
 def status_of(core: EngineCore) -> Status:
     """How busy `core` is."""
-    return Status(len(core.scheduler.running), len(core.scheduler.waiting))
+    load = core.metrics.load()
+    return Status(load.n_running, load.n_waiting, tuple(load.pages))

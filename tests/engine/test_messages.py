@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ggpy.engine.config import SamplingParams
+from ggpy.engine.constraint import ConstraintSpec
 from ggpy.engine.messages import (
     VERSION,
     Array,
@@ -13,10 +14,14 @@ from ggpy.engine.messages import (
     Compute,
     Failure,
     Generate,
+    GetMetrics,
     GetStatus,
     Progress,
     Ready,
     Reply,
+    RestoreState,
+    SavedTokens,
+    SaveState,
     Shutdown,
     StartFailed,
     Status,
@@ -25,6 +30,7 @@ from ggpy.engine.messages import (
     decode_commands,
     encode,
 )
+from ggpy.engine.metrics import PageUse
 from ggpy.engine.request import Event
 from ggpy.errors import ConfigError, EngineError, GgpyError, PromptTooLongError
 
@@ -32,8 +38,11 @@ from ggpy.errors import ConfigError, EngineError, GgpyError, PromptTooLongError
 def test_commands_arrive_as_they_were_sent() -> None:
     """Parameters too, infinity included."""
     params = SamplingParams(temperature=0.3, logit_bias=((7, -math.inf),), stop=("\n", "é"), seed=2**32 - 1)
-    commands = [Generate(id=3, prompt_tokens=[1, 2**31 - 1], params=params, n=2), Cancel(3), GetStatus(5),
-                Compute(4, "mean", [1, 2], 2), Shutdown()]
+    constraint = ConstraintSpec("json_schema", '{"type": "object"}', ("</think>",))
+    commands = [Generate(id=3, prompt_tokens=[1, 2**31 - 1], params=params, n=2, constraint=constraint,
+                         priority=-1, deadline_s=2.5, salt=2**40),
+                Cancel(3), GetStatus(5), GetMetrics(6), Compute(4, "mean", [1, 2], 2),
+                SaveState(7, "/a/é", [1], 3), RestoreState(8, "/a"), Shutdown()]
     assert decode_commands(encode(commands)) == commands
 
 
@@ -41,7 +50,8 @@ def test_answers_arrive_as_they_were_sent() -> None:
     """Whatever a step brings is one message."""
     answers = [Progress("compiling", "q4_k.linear", 1, 9), Ready(4096, 61, 7, 4),
                StartFailed(Failure("GgpyError", "x")), Tokens(3, 1, (5, 6), "ab", "stop", None, 32, 1.5),
-               Reply(4, Status(1, 2)), Reply(5, "text"), Reply(6, error=Failure("RequestError", "no"))]
+               Reply(4, Status(1, 2, (PageUse(1, 2, 3),))), Reply(5, "text"), Reply(7, SavedTokens([1], 2, 3)),
+                Reply(6, error=Failure("RequestError", "no"))]
     assert decode_answers(encode(answers)) == answers
 
 

@@ -19,11 +19,13 @@ import pytest
 from ggpy.engine import async_client
 from ggpy.engine.async_client import AsyncClient
 from ggpy.engine.config import SamplingParams
+from ggpy.engine.constraint import ConstraintSpec
 from ggpy.engine.messages import Generate, Progress, Tokens
 from ggpy.engine.process_client import ProcessClient
+from ggpy.engine.service import requests_of
 from ggpy.engine.thread_client import ThreadClient
 from ggpy.engine.transport import ChildPipes, ParentPipes
-from ggpy.errors import EngineError, GGUFError, PromptTooLongError, RequestError
+from ggpy.errors import DeadlineError, EngineError, GGUFError, PromptTooLongError, RequestError, SavedStateError
 from ggpy.loading import ModelOptions, load_core
 from ggpy.text import ModelText
 from tests.engine.conftest import whole
@@ -193,8 +195,9 @@ def test_outputs_are_those_of_the_engine(start: Start) -> None:
     core = load_hashed(lambda *_: None)
     logits, hidden, mean = asyncio.run(ask())
     np.testing.assert_array_equal(logits, whole(core.outputs("logits", [1, 2, 3], 2)))
-    np.testing.assert_array_equal(hidden, whole(core.outputs("hidden", [1, 2, 3], 3)))
-    np.testing.assert_array_equal(mean, whole(core.outputs("hidden", [1, 2, 3], 3)).mean(axis=0, keepdims=True))
+    expected = whole(core.outputs("hidden", [1, 2, 3], 3))
+    np.testing.assert_array_equal(hidden, expected)
+    np.testing.assert_array_equal(mean, expected.mean(axis=0, keepdims=True))
 
 
 def test_errors_keep_their_class_and_words(start: Start) -> None:
@@ -210,6 +213,61 @@ def test_errors_keep_their_class_and_words(start: Start) -> None:
             return await tokens_of(client, job(5, 4))
 
     assert asyncio.run(ask()) == expected_tokens(5, 4)
+
+
+def test_what_a_request_may_say_reaches_the_engine(start: Start) -> None:
+    """Who has no time left, and who shares no prefix with others."""
+    async def ask() -> list[int]:
+        async with hashed(start) as client:
+            with pytest.raises(DeadlineError, match="the time that the request allowed is up"):
+                await events_of(client, job(40, ENDLESS, deadline_s=0.0))
+            events = [await events_of(client, job(40, 2, salt=salt)) for salt in (1, 1, 2)]
+            return [answer[0].num_cached for answer in events]
+
+    assert asyncio.run(ask()) == [0, 39, 0]
+
+
+def test_requests_are_made_as_a_client_says() -> None:
+    """One for each answer; all that the engine gives is its own."""
+    constraint = ConstraintSpec("regex", "[0-9]+")
+    command = Generate(id=7, prompt_tokens=[1, 2], params=SamplingParams(seed=2**32 - 1), n=2, constraint=constraint,
+                       priority=3, salt=4)
+    first, second = requests_of(command)
+    assert (first.id, second.id) == (7, 8)
+    assert (first.params.seed, second.params.seed) == (2**32 - 1, 0)
+    assert (second.prompt_tokens, second.constraint, second.priority, second.salt, second.deadline_s) == (
+        [1, 2], constraint, 3, 4, None)
+
+
+def test_metrics_are_told(start: Start) -> None:
+    """In Prometheus's text format."""
+    async def ask() -> str:
+        async with hashed(start) as client:
+            await events_of(client, job(5, 4))
+            return await client.metrics()
+
+    assert "llamacpp:tokens_predicted_total 4.0" in asyncio.run(ask())
+
+
+def test_a_state_is_saved_and_restored_by_another_engine(start: Start, tmp_path: Path) -> None:
+    """Which then has nothing of it to compute. What is not there is an error."""
+    path = str(tmp_path / "state")
+
+    async def save() -> list[int]:
+        async with hashed(start) as client:
+            with pytest.raises(SavedStateError, match="none of these 40 tokens is computed"):
+                await client.save_state(path, job(40).prompt_tokens)
+            await events_of(client, job(40, 1))
+            return (await client.save_state(path, job(40).prompt_tokens)).tokens
+
+    async def restore() -> tuple[list[int], int]:
+        async with hashed(start) as client:
+            saved = await client.restore_state(path)
+            return saved.tokens, (await events_of(client, job(40, 1)))[0].num_cached
+
+    tokens = asyncio.run(save())
+    assert tokens == list(range(40))
+    assert asyncio.run(restore()) == (tokens, 39)
 
 
 @pytest.mark.parametrize(("load", "error", "words"), [
