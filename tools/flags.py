@@ -215,7 +215,7 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--pool-tokens", type=whole_number(2, or_zero=True), default=0, metavar="N",
                        help="tokens whose keys and values are kept, earlier conversations' too; 0: as -c (default: 0)")
     group.add_argument("--step-ms", type=_milliseconds, default=DEFAULT_STEP_MS, metavar="MS",
-                       help="read prompts in steps of about so long, between which other answers go on, if that makes "
+                       help="read prompts in steps of about so long while others generate, if that makes "
                        f"reading no slower; 0: any (default: {DEFAULT_STEP_MS:g})")
     add_load_flags(group)
     parser.set_defaults(fail=parser.error)
