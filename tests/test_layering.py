@@ -24,7 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "kernels": {"gguf", "formats", "config", "machine"},
     "backends": {"gguf", "formats", "graph", "kernels", "config", "machine"},
     "engine": {"text", "backends", "kernels"},
-    "loading": {"arguments", "gguf", "text", "graph", "models", "backends", "engine", "machine"},
+    "loading": {"arguments", "gguf", "text", "models", "backends", "engine", "machine"},
     "llm": {"arguments", "gguf", "text", "hub", "backends", "engine", "loading"},
     "tools": {"gguf", "formats", "text", "hub", "graph", "models", "kernels", "backends", "engine", "loading", "llm",
               "config", "machine"},
