@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ggpy.backends.base import PAGE_TOKENS
 
@@ -78,25 +78,31 @@ class Node:
             self.growing.remove(child)
 
     def closest(self, key: bytes) -> tuple[Node | None, int]:
-        """The child that has most tokens in common with `key` from its beginning on, and how many; None if none has."""
-        i = bisect_left(self.sorted_keys, key)      # the best of a sorted list stands beside the key
-        candidates = [self.children[k] for k in self.sorted_keys[max(i - 1, 0) : i + 1]] + self.growing
-        best, most = None, 0
-        for child in candidates:
-            n = common_tokens(child.key, key)
-            if n > most:
-                best, most = child, n
-        return best, most
+        """The child that has most tokens in common with `key` from its beginning on, and how many; None if none has.
+
+        Of several one that has pages in all groups.
+        """
+        i = bisect_left(self.sorted_keys, key)      # the best of a sorted list stand beside the key
+        keys = [*self.sorted_keys[max(i - 1, 0) : i + 1], *(child.key for child in self.growing)]
+        most = max((common_tokens(k, key) for k in keys), default=0)
+        if most == 0:
+            return None, 0
+        child = None
+        for child in self._beginning_with(key[: most * TOKEN_BYTES]):
+            if None not in child.pages:
+                break
+        return child, most
 
     def has_copy(self, child: Node) -> bool:
         """Whether another child begins with the tokens of this one and has pages in all groups."""
-        key, i = child.key, bisect_left(self.sorted_keys, child.key)
-        while i < len(self.sorted_keys) and self.sorted_keys[i].startswith(key):
-            other = self.children[self.sorted_keys[i]]
-            if other is not child and None not in other.pages:
-                return True
-            i += 1
-        return any(other is not child and other.key.startswith(key) for other in self.growing)
+        return any(other is not child and None not in other.pages for other in self._beginning_with(child.key))
+
+    def _beginning_with(self, key: bytes) -> Iterator[Node]:
+        yield from (child for child in self.growing if child.key.startswith(key))
+        for i in range(bisect_left(self.sorted_keys, key), len(self.sorted_keys)):
+            if not self.sorted_keys[i].startswith(key):
+                break
+            yield self.children[self.sorted_keys[i]]
 
     def beginnings(self, key: bytes) -> list[Node]:
         """The children, partly filled, whose tokens are the first of `key` or all of it."""

@@ -308,6 +308,16 @@ def test_a_prefix_whose_window_is_gone_ends_earlier(windowed: PageStore) -> None
     assert windowed.visible(kv, 1) == [*range(64, 103)]
 
 
+def test_of_pages_that_begin_alike_one_is_reused_that_every_window_has() -> None:
+    """Two prompts have 20 tokens in common; the first one's page has left group 1."""
+    store = PageStore([FULL, 40], [8, 2])
+    for last in (100, 200):
+        store.run([*range(20), *range(last, last + 12)])
+    other = store.cache.open([7])
+    assert store.cache.reserve(other, 32)
+    assert store.cache.find([*range(20), 5]).num_cached == 20
+
+
 def test_nobody_catches_up_with_what_a_window_has_lost(windowed: PageStore) -> None:
     """The page after its own is there in group 0 only."""
     second = windowed.cache.open(range(200))
