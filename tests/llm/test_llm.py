@@ -42,6 +42,14 @@ def test_importing_ggpy_loads_nothing_else() -> None:
     assert output == "[]\n"
 
 
+def test_the_library_loads_no_compiler_and_nothing_of_servers_and_grammars() -> None:
+    """Until somebody asks for what needs them: a start takes as long as its imports."""
+    code = ("import sys, ggpy; ggpy.LLM; print(sorted({m.split('.')[0] for m in sys.modules} & "
+            "{'numba', 'llvmlite', 'zmq', 'aiohttp', 'prometheus_client', 'llguidance', 'msgspec', 'jinja2', 'rich'}))")
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert output == "[]\n"
+
+
 def test_every_public_name_is_there() -> None:
     """The names of __all__, and no others."""
     assert all(getattr(ggpy, name).__name__ == name for name in ggpy.__all__)

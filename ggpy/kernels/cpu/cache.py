@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import tempfile
+from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -36,14 +37,19 @@ def _compiler() -> tuple[str, str]:
 
 def object_path(name: str) -> Path:
     """The object file of the kernel `name`, "module.function", as its sources are now."""
-    modules = _closure(f"kernels.cpu.{name.partition('.')[0]}") | _closure("kernels.cpu.compile")
+    modules = modules_of(name) | _closure("kernels.cpu.compile")
     digest = hashlib.sha256(b"".join(_source(module) for module in sorted(modules)))
     return cache_folder() / f"{name}-{digest.hexdigest()[:16]}.o"
 
 
-def source_bytes(name: str) -> int:
-    """How much source the kernel `name` is made of: a rough measure of how long compiling it takes."""
-    return sum(len(_source(module)) for module in _closure(f"kernels.cpu.{name.partition('.')[0]}"))
+def modules_of(name: str) -> frozenset[str]:
+    """The modules that the kernel `name` is made of."""
+    return _closure(f"kernels.cpu.{name.partition('.')[0]}")
+
+
+def source_bytes(modules: Iterable[str]) -> int:
+    """How much source `modules` have: a rough measure of how long compiling takes."""
+    return sum(len(_source(module)) for module in modules)
 
 
 @cache

@@ -7,8 +7,9 @@ Numba's own passes are turned off.
 
 import gc
 import importlib
+import os
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 from ggpy.errors import KernelError
 from ggpy.kernels.cpu.cache import object_path, write_object
@@ -100,11 +101,11 @@ def _linked_module(function: Any) -> Any:
     return library.linked_module()
 
 
-def main() -> int:
+def main() -> NoReturn:
     """Compiles the kernels named on standard input, a line each, and answers with the name when it is in the cache."""
     gc.disable()                # a tenth of the time, and the process is short-lived
     for line in sys.stdin:
         name = line.strip()
         write_object(object_path(name), compile_kernel(name))
         print(name, flush=True)
-    return 0
+    os._exit(0)                 # to tidy up all that Numba and LLVM have made takes a while

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -20,13 +19,13 @@ from typing import Any
 
 from ggpy import config
 from ggpy.errors import KernelError
-from ggpy.kernels.cpu.cache import PACKAGE, cache_folder, object_path, read_object, source_bytes
+from ggpy.kernels.cpu.cache import PACKAGE, cache_folder, modules_of, object_path, read_object, source_bytes
 from ggpy.machine import usable_cores
 
 Progress = Callable[[str, int, int], None]      # kernel just finished ("" at first), how many are done, of how many
 
 # the folder of ggpy comes last, and the current folder not at all: nothing in it may pass for a module
-WORKER = "import sys; sys.path.append(sys.argv[1]); from ggpy.kernels.cpu.compile import main; sys.exit(main())"
+WORKER = "import sys; sys.path.append(sys.argv[1]); from ggpy.kernels.cpu.compile import main; main()"
 
 logger = logging.getLogger("ggpy")
 _engines: list[Any] = []                        # JIT engines own the code for the life of the process
@@ -95,12 +94,42 @@ def _load(path: Path) -> int:
     return int(engine.get_function_address("ggpy_kernel"))
 
 
-def _compile(names: list[str], progress: Progress | None) -> None:
-    """Compiles `names` in worker processes, one per core, each asking for another kernel when it is done with one.
+class _Pending:
+    """Kernels that wait for a worker."""
 
-    Kernels with the most source come first: one of those started last would keep everyone waiting.
-    """
-    pending = deque(sorted(names, key=source_bytes, reverse=True))
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = list(names)
+        self._begun: set[str] = set()           # modules of which a worker has taken a kernel
+        self._lock = threading.Lock()
+
+    def take(self, known: set[str]) -> str | None:
+        """The next kernel for a worker that has compiled kernels made of the modules `known`, which is told of more;
+        None: there are no more.
+
+        Best is one of the same modules, for functions that the worker has compiled cost nothing; then one of a module
+        that is nobody's; then that with the most source, which would keep everyone waiting if it came last.
+        """
+        def worth(name: str) -> tuple[bool, bool, int]:
+            modules = modules_of(name)
+            return modules <= known, name.partition(".")[0] not in self._begun, source_bytes(modules)
+
+        with self._lock:
+            if not self._names:
+                return None
+            name = max(self._names, key=worth)
+            self._names.remove(name)
+            self._begun.add(name.partition(".")[0])
+        known |= modules_of(name)
+        return name
+
+    def clear(self) -> None:
+        with self._lock:
+            self._names.clear()
+
+
+def _compile(names: list[str], progress: Progress | None) -> None:
+    """Compiles `names` in worker processes, one per core, each asking for another kernel when it is done with one."""
+    pending = _Pending(names)
     done: list[str] = []
     if progress is not None:
         progress("", 0, len(names))
@@ -123,20 +152,20 @@ def _compile(names: list[str], progress: Progress | None) -> None:
             raise
 
 
-def _run_worker(pending: deque[str], report: Callable[[str], None], workers: list[subprocess.Popen[str]]) -> None:
+def _run_worker(pending: _Pending, report: Callable[[str], None], workers: list[subprocess.Popen[str]]) -> None:
     """Hands kernels to one worker process until none is left; raises KernelError if the process ends before."""
     command = [sys.executable, "-P", "-c", WORKER, str(PACKAGE.parent)]
     environment = {**os.environ, "NUMBA_OPT": "0", "NUMBA_LOOP_VECTORIZE": "0", "NUMBA_SLP_VECTORIZE": "0"}
-    name = ""
+    name: str | None = None
+    known: set[str] = set()
     with (tempfile.TemporaryFile("w+") as errors,
           subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
                            text=True, bufsize=1) as worker):
         workers.append(worker)
         assert worker.stdin is not None
         assert worker.stdout is not None
-        with suppress(IndexError, BrokenPipeError):         # nothing left to do, or the worker has died
-            while True:
-                name = pending.popleft()
+        with suppress(BrokenPipeError):         # the worker has died
+            while (name := pending.take(known)) is not None:
                 worker.stdin.write(f"{name}\n")
                 if worker.stdout.readline().strip() != name:
                     break

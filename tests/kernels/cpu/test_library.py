@@ -63,6 +63,19 @@ def test_object_is_named_by_the_sources_it_is_made_of() -> None:
     assert add == scale != norm
 
 
+def test_a_worker_keeps_to_modules_that_it_has_compiled() -> None:
+    """Their functions cost nothing any more; others begin with what nobody has begun."""
+    pending = library._Pending(["norm.rms", "sample_order.sort", "q4_1.pack", "q4_1.linear"])
+    first: set[str] = set()
+    second: set[str] = set()
+    taken = [pending.take(known) for known in (first, second, first, second, second)]
+    assert taken[0] == "q4_1.pack"
+    assert taken[1] != "q4_1.linear"
+    assert taken[2] == "q4_1.linear"
+    assert {taken[1], taken[3]} == {"norm.rms", "sample_order.sort"}
+    assert taken[4] is None
+
+
 def test_a_folder_that_takes_no_files_is_an_error_that_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
