@@ -13,7 +13,7 @@ from ggpy.engine.request import Request
 from ggpy.errors import QueueFullError
 
 AGEING_ROWS_S = 500.0       # a prompt that has waited a second counts as if it were so much shorter
-LEAST_READ = 16             # rows of prompts in a step, however many generate
+LEAST_READ = 8              # rows of prompts in a step, however many generate
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +156,20 @@ class Scheduler:
         for request in sorted((r for r in self.running if not batch.has(r)), key=rest):
             if batch.rows <= 0 or batch.outputs <= 0:
                 break
+            if request.state != "running":      # it gave way meanwhile
+                continue
+            self._catch_up(request)
             length = min(request.num_pending, batch.rows)
-            if request.state == "running" and self._reserve_pages(request, length, batch):
+            if self._reserve_pages(request, length, batch):
                 batch.add(Chunk(request, length))
+
+    def _catch_up(self, request: Request) -> None:
+        """Skip what others have computed of the prompt since it was looked up."""
+        assert request.kv is not None, "who runs has pages"
+        if self.cache.catch_up(request.kv, request.tokens):
+            request.num_computed = request.kv.num_computed
+            if request.num_preempted == 0:
+                request.num_cached, request.miss = request.kv.num_cached, request.kv.miss
 
     def _admit_waiting(self, batch: Batch, now_s: float) -> None:
         """Give seats to those who wait, in order of rank, while there are seats and pages for all their tokens."""

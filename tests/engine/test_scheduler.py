@@ -12,27 +12,27 @@ from ggpy.errors import ConfigError
 
 
 def test_the_first_step_is_small_and_shows_what_the_machine_can() -> None:
-    """1 ms a row: 88 of them make a step of 90 ms, in groups of 16."""
+    """1 ms a row: 88 of them make a step of 90 ms, in groups of 8."""
     pace = Pace(90)
     assert pace.rows(512, 1) == 64
     pace.saw(64, 0.064)
-    assert pace.rows(512, 1) == 80
+    assert pace.rows(512, 1) == 88
 
 
 def test_steps_are_longer_while_nobody_generates() -> None:
     """Four times as long: only those who come or leave wait for their end."""
     pace = Pace(50)
     pace.saw(64, 0.064)
-    assert (pace.rows(512, 1), pace.rows(512, 0)) == (48, 192)
+    assert (pace.rows(512, 1), pace.rows(512, 0)) == (48, 200)
 
 
-@pytest.mark.parametrize(("row_ms", "rows"), [(0.01, 512), (0.4, 496), (1, 192), (7, 32), (100, 32)])
-def test_steps_have_at_least_32_rows_and_at_most_a_batch(row_ms: float, rows: int) -> None:
+@pytest.mark.parametrize(("row_ms", "rows"), [(0.01, 512), (0.4, 496), (1, 200), (20, 16), (100, 16)])
+def test_steps_have_at_least_16_rows_and_at_most_a_batch(row_ms: float, rows: int) -> None:
     """A slow machine would lose more with smaller ones than anybody gains."""
     pace = Pace(200)
     pace.saw(64, 64 * row_ms / 1000)
     assert pace.rows(512, 1) == rows
-    assert pace.rows(20, 1) == 20
+    assert pace.rows(12, 1) == 12
 
 
 def test_one_slow_step_does_not_last() -> None:
@@ -40,7 +40,7 @@ def test_one_slow_step_does_not_last() -> None:
     pace = Pace(200)
     for duration_s in (0.064, 60.0):
         pace.saw(64, duration_s)
-    assert pace.rows(512, 1) == 32
+    assert pace.rows(512, 1) == 16
     for _ in range(12):
         pace.saw(64, 0.064)
     assert pace.rows(512, 1) >= 128
@@ -51,7 +51,7 @@ def test_steps_that_generate_say_nothing_about_prompts() -> None:
     pace = Pace(200)
     pace.saw(64, 0.064)
     pace.saw(1, 0.05)
-    assert pace.rows(512, 1) == 192
+    assert pace.rows(512, 1) == 200
 
 
 def test_without_a_target_steps_are_as_large_as_the_batch() -> None:
@@ -73,12 +73,12 @@ def request(n: int, max_tokens: int = 9) -> Request:
 
 
 @pytest.mark.parametrize(("n_generating", "row_s", "n_read"), [
-    (3, None, 61), (3, 0.001, 189), (3, 1.0, 29), (40, 1.0, 16),
+    (3, None, 61), (3, 0.001, 197), (3, 1.0, 13), (40, 1.0, 8),
 ])
 def test_prompts_are_read_at_the_machines_pace(
     make_driver: Callable[..., Any], n_generating: int, row_s: float | None, n_read: int
 ) -> None:
-    """Requests that generate all go on, and a prompt gets what they leave, but 16 rows at least."""
+    """Requests that generate all go on, and a prompt gets what they leave, but 8 rows at least."""
     driver = make_driver(n_pages=128, n_ctx=512, max_batch_tokens=256, max_running=64)
     for _ in range(n_generating):
         driver.add(request(1, max_tokens=99))
