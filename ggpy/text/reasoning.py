@@ -1,0 +1,27 @@
+"""What a model thinks before it answers, and the tags around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+ReasoningFormat = Literal["none", "auto", "deepseek", "deepseek-legacy"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningTags:
+    """The texts before and behind thoughts. Whitespace around them is the model's own affair."""
+
+    begin: str
+    end: str
+
+    def is_open(self, prompt: str) -> bool:
+        """Whether a prompt leaves thoughts open, so that the answer begins with them."""
+        return prompt.rstrip().endswith(self.begin)
+
+    def closing(self, message: str = "") -> str:
+        """What ends thoughts that have gone on for long enough: `message`, and the tag behind it."""
+        return f"{message}{self.end}"
+
+
+THINK = ReasoningTags("<think>", "</think>")

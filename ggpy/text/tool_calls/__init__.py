@@ -1,0 +1,18 @@
+"""Calls of tools and reasoning in what models write."""
+
+from ggpy.text.tool_calls.events import (
+    Answer,
+    CallArguments,
+    CallBegin,
+    CallEnd,
+    Content,
+    Event,
+    Reasoning,
+    ToolCall,
+)
+from ggpy.text.tool_calls.format import CallShape, ToolFormat
+from ggpy.text.tool_calls.known import FORMATS
+from ggpy.text.tool_calls.parser import AnswerParser, parse_answer
+
+__all__ = ["FORMATS", "Answer", "AnswerParser", "CallArguments", "CallBegin", "CallEnd", "CallShape", "Content",
+           "Event", "Reasoning", "ToolCall", "ToolFormat", "parse_answer"]

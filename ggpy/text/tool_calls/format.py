@@ -1,0 +1,62 @@
+"""What formats of tool calls have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from ggpy.text.tool_calls.output import Output
+from ggpy.text.tool_calls.scanner import Scanner, Steps
+from ggpy.text.tool_calls.tool_list import ToolList
+
+
+@dataclass(frozen=True, slots=True)
+class CallShape:
+    """Calls as a grammar has to write them: `begin {name_key: name, arguments_key: arguments} end`, with whitespace
+    around the object if need be. With `between`, several stand between one `begin` and `end`, that between them."""
+
+    begin: str = ""
+    end: str = ""
+    between: str | None = None
+    name_key: str = "name"
+    arguments_key: str = "arguments"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolFormat(ABC):
+    """How a family of models writes calls of tools.
+
+    `begins` are the texts with which calls begin; what stands before one is content. `marks` are all texts that may be
+    control tokens and that the parser has to see, so that they must be decoded. `shape` is None if the calls are no
+    JSON objects with name and arguments.
+    """
+
+    name: str
+    begins: tuple[str, ...] = ()
+    marks: tuple[str, ...] = ()
+    shape: CallShape | None = None
+    hints: tuple[str, ...] = ()     # what templates that cannot write calls tell the model about this format
+
+    @property
+    def triggers(self) -> tuple[str, ...]:
+        """Texts behind which the grammar of `shape` holds, its `begin` being there; () if nothing announces a call."""
+        return (self.shape.begin,) if self.shape is not None and self.shape.begin else ()
+
+    def read(self, s: Scanner, out: Output, tools: ToolList) -> Steps[None]:
+        """Read an answer to its end."""
+        while True:
+            begin = yield from s.until(self.begins, out.content)
+            if begin is None:
+                return
+            s.save(len(begin))
+            is_good = yield from self.read_calls(begin, s, out, tools)
+            unread = s.saved()
+            if out.is_in_call:
+                out.end(is_complete=False)
+            elif not is_good:
+                out.content(unread)
+
+    @abstractmethod
+    def read_calls(self, begin: str, s: Scanner, out: Output, tools: ToolList) -> Steps[bool]:
+        """Read what stands behind `begin`; whether it was calls. If not, what was read since the last complete call,
+        or since `s.save` was called last, is content."""

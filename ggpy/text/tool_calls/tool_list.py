@@ -1,0 +1,63 @@
+"""The tools that a model may call, as parsers need them: their names and the types of their parameters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+class ToolList:
+    """Tools as OpenAI's API has them. What is malformed in them counts as not said."""
+
+    def __init__(self, tools: Sequence[Mapping[str, Any]] | None = None) -> None:
+        self._parameters: dict[str, Mapping[str, Any]] = {}
+        for tool in tools or ():
+            function = tool.get("function", tool)
+            if isinstance(function, Mapping) and isinstance(function.get("name"), str):
+                schema = function.get("parameters", function.get("input_schema"))
+                properties = schema.get("properties") if isinstance(schema, Mapping) else None
+                self._parameters[function["name"]] = properties if isinstance(properties, Mapping) else {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._parameters
+
+    def names(self) -> list[str]:
+        """Their names."""
+        return list(self._parameters)
+
+    def only_parameter(self, name: str) -> str | None:
+        """The name of the parameter of a tool that has exactly one."""
+        parameters = self._parameters.get(name, {})
+        return next(iter(parameters)) if len(parameters) == 1 else None
+
+    def is_text(self, name: str, key: str) -> bool:
+        """Whether the schema says that argument `key` of tool `name` is a text and nothing else."""
+        schema = self._parameters.get(name, {}).get(key)
+        if not isinstance(schema, Mapping):
+            return False
+        if "type" in schema:
+            return schema["type"] in ("string", ["string"])
+        values = schema.get("enum", [schema["const"]] if "const" in schema else None)
+        return isinstance(values, Sequence) and bool(values) and all(isinstance(value, str) for value in values)
+
+    def takes_text(self, name: str, key: str) -> bool:
+        """Whether argument `key` of tool `name` may be a text, as far as the schema says."""
+        schema = self._parameters.get(name, {}).get(key)
+        types = schema.get("type") if isinstance(schema, Mapping) else None
+        return types is None or "string" in (types if isinstance(types, list) else [types])
+
+    def value(self, name: str, key: str, text: str) -> str:
+        """Argument `key` of tool `name`, which the model wrote as `text`, as JSON."""
+        if not self.is_text(name, key):
+            try:
+                return json.dumps(json.loads(text, parse_constant=_no_number), ensure_ascii=False)
+            except (ValueError, RecursionError):
+                pass
+            if text.strip() in ("True", "False", "None"):
+                return {"True": "true", "False": "false", "None": "null"}[text.strip()]
+        return json.dumps(text, ensure_ascii=False)
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no number in JSON")
