@@ -41,7 +41,7 @@ def parse_pieces(pieces: list[str], tool_format: ToolFormat | None, **options: A
     return Answer.of([*events, *parser.finish()])
 
 
-@pytest.mark.parametrize("style, content, reasoning", [
+@pytest.mark.parametrize(("style", "content", "reasoning"), [
     ("auto", "Hi", "hm"),
     ("deepseek", "Hi", "hm"),
     ("none", "<think>\nhm\n</think>\n\nHi", ""),
@@ -76,4 +76,7 @@ def test_no_text_is_an_error_and_pieces_change_nothing(text: str, data: st.DataO
     tool_format = data.draw(st.sampled_from(FORMATS))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     pieces = [text[a:b] for a, b in itertools.pairwise([0, *cuts, len(text)])]
-    assert parse_pieces(pieces, tool_format, reasoning=THINK) == parse(text, tool_format, reasoning=THINK)
+    answer = parse(text, tool_format, reasoning=THINK)
+    assert parse_pieces(pieces, tool_format, reasoning=THINK) == answer
+    if not answer.calls and "think>" not in text and not tool_format.dropped:
+        assert answer.content == text

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from ggpy.text.tool_calls.output import Output
+from ggpy.text.tool_calls.output import Output, new_call_id
 from ggpy.text.tool_calls.scanner import Scanner, Steps
 from ggpy.text.tool_calls.tool_list import ToolList
 
@@ -26,16 +27,18 @@ class CallShape:
 class ToolFormat(ABC):
     """How a family of models writes calls of tools.
 
-    `begins` are the texts with which calls begin; what stands before one is content. `marks` are all texts that may be
-    control tokens and that the parser has to see, so that they must be decoded. `shape` is None if the calls are no
-    JSON objects with name and arguments.
+    `begins`, at least one, are the texts with which calls begin; what stands before one is content. `marks` are all
+    texts that may be control tokens and that the parser has to see, so that they must be decoded. `shape` is None if
+    the calls are no JSON objects with name and arguments.
     """
 
     name: str
     begins: tuple[str, ...] = ()
     marks: tuple[str, ...] = ()
     shape: CallShape | None = None
-    hints: tuple[str, ...] = ()     # what templates that cannot write calls tell the model about this format
+    dropped: tuple[str, ...] = ()   # tags that are no part of the content
+    reads_thoughts: bool = False    # thoughts are told by the format's own rules
+    new_id: Callable[[], str] = new_call_id     # an id as the model's template takes it
 
     @property
     def triggers(self) -> tuple[str, ...]:
@@ -45,9 +48,11 @@ class ToolFormat(ABC):
     def read(self, s: Scanner, out: Output, tools: ToolList) -> Steps[None]:
         """Read an answer to its end."""
         while True:
-            begin = yield from s.until(self.begins, out.content)
+            begin = yield from s.until((*self.begins, *self.dropped), out.content)
             if begin is None:
                 return
+            if begin in self.dropped:
+                continue
             s.save(len(begin))
             is_good = yield from self.read_calls(begin, s, out, tools)
             unread = s.saved()

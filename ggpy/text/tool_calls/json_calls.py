@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ggpy.text.tool_calls.format import CallShape, ToolFormat
 from ggpy.text.tool_calls.json_text import read_json, read_text
-from ggpy.text.tool_calls.output import Output
+from ggpy.text.tool_calls.output import Output, new_call_id
 from ggpy.text.tool_calls.scanner import Scanner, Steps
 from ggpy.text.tool_calls.tool_list import ToolList
 
@@ -36,6 +36,8 @@ class JsonCalls(ToolFormat):
             yield from self._read_bare(s, out, tools)
         if self.begins:
             yield from super().read(s, out, tools)
+        else:
+            yield from s.rest(out.content)
 
     def read_calls(self, begin: str, s: Scanner, out: Output, tools: ToolList) -> Steps[bool]:
         n_before = out.n_calls
@@ -173,12 +175,13 @@ def _ignore(text: str) -> None:
 
 def tagged(name: str, begin: str, end: str = "", *, is_list: bool = False, also: Sequence[str] = (),
            name_key: str = "name", arguments_key: str = "arguments", is_bare: bool = False,
-           hints: Sequence[str] = ()) -> JsonCalls:
-    """Calls between `begin` and `end`, each between its own or, with `is_list`, a list of all. Tags of `also` are
-    taken for `begin`, and "/" in them for the end."""
+           dropped: Sequence[str] = (), new_id: Callable[[], str] = new_call_id) -> JsonCalls:
+    """Calls between `begin` and `end`, each between its own or, with `is_list`, a list of all between one pair.
+
+    Tags of `also` are taken for `begin` too, and their closing tags for `end`.
+    """
     ends = tuple(each for each in (end, *(tag.replace("<", "</", 1) for tag in also if tag[0] == "<")) if each)
     shape = (CallShape(begin + "[", "]" + end, ", ", name_key, arguments_key) if is_list
              else CallShape(begin, end, None, name_key, arguments_key))
-    begins = tuple(each for each in (begin, *also) if each)
-    return JsonCalls(name=name, begins=begins, ends=ends, marks=(*begins, *ends), shape=shape, is_bare=is_bare,
-                     hints=tuple(hints))
+    return JsonCalls(name=name, begins=(begin, *also), ends=ends, marks=(begin, *also, *ends, *dropped), shape=shape,
+                     is_bare=is_bare, dropped=tuple(dropped), new_id=new_id)

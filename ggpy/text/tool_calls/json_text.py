@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 from ggpy.text.tool_calls.scanner import Emit, Scanner, Steps
 
 MAX_DEPTH = 100
 _IN_STRING = re.compile(r'[^"\\]*')
 _ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
-_SCALAR = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null")
+SCALAR = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null")
 _SCALAR_CHARACTERS = "+-.0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _PYTHON = {"True": "true", "False": "false", "None": "null"}
 _CONTROLS = {c: json.dumps(chr(c))[1:-1] for c in range(32)}
@@ -30,7 +31,7 @@ def read_json(s: Scanner, emit: Emit, depth: int = 0) -> Steps[bool]:
     text = yield from s.run_of(_SCALAR_CHARACTERS)
     text = _PYTHON.get(text, text)
     emit(text)
-    return _SCALAR.fullmatch(text) is not None
+    return SCALAR.fullmatch(text) is not None
 
 
 def read_text(s: Scanner) -> Steps[str | None]:
@@ -39,7 +40,16 @@ def read_text(s: Scanner) -> Steps[str | None]:
     if (yield from s.peek()) != '"' or not (yield from _read_string(s, pieces.append)):
         return None
     text: str = json.loads("".join(pieces))
-    # halves of a pair of surrogates that lack the other half cannot be sent
+    return _without_halves(text)
+
+
+def dumped(value: Any) -> str:
+    """`value` as JSON text with its characters as they are. Raises ValueError if it holds a number that JSON lacks."""
+    return _without_halves(json.dumps(value, ensure_ascii=False, allow_nan=False))
+
+
+def _without_halves(text: str) -> str:
+    """`text` without halves of surrogate pairs, which cannot be sent."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

@@ -18,6 +18,11 @@ def new_call_id() -> str:
     return "call_" + "".join(secrets.choice(_ALPHABET) for _ in range(8))
 
 
+def new_short_id() -> str:
+    """A new id of nine letters or digits, as templates of Mistral demand it."""
+    return "".join(secrets.choice(_ALPHABET) for _ in range(9))
+
+
 class _Text:
     """Text of one kind, without the whitespace beside tags."""
 
@@ -48,15 +53,19 @@ class Output:
     """Collects the events of an answer.
 
     Whitespace between the tags of reasoning and calls and the text around them belongs to the tags: it is dropped.
+    Thoughts are told as reasoning, and, if they are `in_content`, with their tags as content.
     """
 
-    def __init__(self, new_id: Callable[[], str] = new_call_id) -> None:
+    def __init__(self, new_id: Callable[[], str], *, in_reasoning: bool = True, in_content: bool = False) -> None:
         self._new_id = new_id
+        self._in_reasoning = in_reasoning
+        self._in_content = in_content
         self._events: list[Event] = []
         self._content = _Text()
         self._reasoning = _Text()
         self._ids: set[str] = set()
-        self.is_in_call = False
+        self.is_in_call = False         # a call has begun and not ended
+        self.is_in_thoughts = False
 
     @property
     def n_calls(self) -> int:
@@ -74,21 +83,30 @@ class Output:
         if text:
             self._tell(Content(text))
 
-    def reasoning(self, text: str) -> None:
+    def begin_thoughts(self, tag: str = "") -> None:
+        """What opens thoughts, as the model wrote it."""
+        self._tag_of_thoughts(tag)
+        self.is_in_thoughts = True
+
+    def thoughts(self, text: str) -> None:
         """Some thoughts."""
-        text = self._reasoning.add(text)
-        if text:
-            self._tell(Reasoning(text))
+        told = self._reasoning.add(text) if self._in_reasoning else ""
+        if told:
+            self._tell(Reasoning(told))
+        if self._in_content:
+            self.content(text)
 
-    def reasoning_tag(self) -> None:
-        """Where thoughts begin or end."""
+    def end_thoughts(self, tag: str = "") -> None:
+        """What closes thoughts, as the model wrote it."""
+        self._tag_of_thoughts(tag)
+        self.is_in_thoughts = False
+
+    def _tag_of_thoughts(self, tag: str) -> None:
         self._reasoning.tag()
-        self._content.tag()
-
-    def shown_tag(self, tag: str) -> None:
-        """A tag of reasoning that the user is to see, with the whitespace around it."""
-        self._content.is_behind_tag = False
-        self.content(tag)
+        if self._in_content:
+            self.content(tag)
+        else:
+            self._content.tag()
 
     def begin(self, name: str, call_id: str | None = None) -> None:
         """A call. `call_id` is the model's own id of it, if it wrote one."""
@@ -119,7 +137,6 @@ class Output:
         """The end of the answer: whitespace at the end of a text without calls is part of it."""
         if self._content.spaces and not self._ids:
             self._tell(Content(self._content.spaces))
-        self._content.spaces = ""
 
     def _tell(self, event: Content | Reasoning | CallArguments) -> None:
         """Append `event`, to the last one if that is of its kind."""

@@ -75,24 +75,23 @@ class Scanner:
 
     def word(self) -> Steps[str]:
         """Read a name: letters, digits and `_.-:/`."""
-        read = ""
-        while (yield from self.peek()):
-            found = _WORD.match(self._text, self._pos)
-            assert found is not None
-            read += found.group()
-            self._pos = found.end()
-            if self._pos < len(self._text):
-                break
-        return read
+        pieces: list[str] = []
+        yield from self.chunk(_WORD, pieces.append)
+        return "".join(pieces)
 
     def take(self, *texts: str) -> Steps[str | None]:
         """Read the longest of `texts` that stands here; None, and nothing is read, if none does."""
+        text = yield from self.stands(*texts)
+        self._pos += len(text or "")
+        return text
+
+    def stands(self, *texts: str) -> Steps[str | None]:
+        """The longest of `texts` that stands here, which stays; None if none does."""
         longest_first = sorted(texts, key=len, reverse=True)
         while True:
             rest = self._text[self._pos:self._pos + len(longest_first[0])]
             for text in longest_first:
                 if rest.startswith(text):
-                    self._pos += len(text)
                     return text
                 if text.startswith(rest) and not self.is_ended:
                     break       # it may be this one
@@ -129,6 +128,11 @@ class Scanner:
             if self.is_ended:
                 return False
             yield
+
+    def before(self, text: str, emit: Emit) -> Steps[None]:
+        """As `until`, but the text that is found stays."""
+        found = yield from self.until((text,), emit)
+        self._pos -= len(found or "")
 
     def rest(self, emit: Emit) -> Steps[None]:
         """Hand all that is left to `emit`."""

@@ -22,14 +22,9 @@ class ToolList:
     def __contains__(self, name: str) -> bool:
         return name in self._parameters
 
-    def names(self) -> list[str]:
-        """Their names."""
-        return list(self._parameters)
-
-    def only_parameter(self, name: str) -> str | None:
-        """The name of the parameter of a tool that has exactly one."""
-        parameters = self._parameters.get(name, {})
-        return next(iter(parameters)) if len(parameters) == 1 else None
+    def parameters(self, name: str) -> list[str]:
+        """The names of the parameters of tool `name`, in their order."""
+        return list(self._parameters.get(name, {}))
 
     def is_text(self, name: str, key: str) -> bool:
         """Whether the schema says that argument `key` of tool `name` is a text and nothing else."""
@@ -41,17 +36,12 @@ class ToolList:
         values = schema.get("enum", [schema["const"]] if "const" in schema else None)
         return isinstance(values, Sequence) and bool(values) and all(isinstance(value, str) for value in values)
 
-    def takes_text(self, name: str, key: str) -> bool:
-        """Whether argument `key` of tool `name` may be a text, as far as the schema says."""
-        schema = self._parameters.get(name, {}).get(key)
-        types = schema.get("type") if isinstance(schema, Mapping) else None
-        return types is None or "string" in (types if isinstance(types, list) else [types])
-
     def value(self, name: str, key: str, text: str) -> str:
         """Argument `key` of tool `name`, which the model wrote as `text`, as JSON."""
         if not self.is_text(name, key):
             try:
-                return json.dumps(json.loads(text, parse_constant=_no_number), ensure_ascii=False)
+                json.loads(text, parse_constant=_no_number)
+                return text.strip()
             except (ValueError, RecursionError):
                 pass
             if text.strip() in ("True", "False", "None"):
