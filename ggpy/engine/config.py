@@ -16,7 +16,7 @@ from ggpy.errors import ConfigError, RequestError, shown
 MAX_SEED = 2**32 - 1
 MAX_TEXTS = 128             # stop strings, or breakers of DRY, of a request
 MAX_COUNT = 2**31 - 1       # what llama.cpp's counts hold, too
-DEFAULT_STEP_MS = 80.0
+DEFAULT_STEP_MS = 85.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -176,8 +176,8 @@ class EngineCore:
         return events
 
     def _draft(self) -> None:
-        """Propose tokens for requests that generate."""
-        generating = self.scheduler.generating
+        """Propose tokens for requests that generate; rows that a prompt can use are worth more than guesses."""
+        generating = [] if self.scheduler.is_reading else self.scheduler.generating
         if self.speculator is not None:
             self.speculator.draft(generating)
         for request in generating:

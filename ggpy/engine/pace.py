@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-LEAST_ROWS = 16         # fewer make a row much dearer
-ROW_MULTIPLE = 8        # kernels take rows in groups
+LEAST_ROWS = 8          # fewer make a row much dearer
+ROW_MULTIPLE = 4        # kernels take rows in groups
+FIRST_ROWS = 64         # while nothing is known
 MEMORY = 0.5            # how much of what was measured before counts beside the newest step
 ALONE = 4               # a step may be so much longer while nobody generates
 
@@ -23,7 +24,7 @@ class Pace:
         if not self.step_s:
             return most
         if self._row_s is None:
-            return min(most, 4 * LEAST_ROWS)
+            return min(most, FIRST_ROWS)
         step_s = self.step_s if n_generating else ALONE * self.step_s
         n = int(min(most, step_s / max(self._row_s, 1e-9)))
         return n if n == most else min(most, max(LEAST_ROWS, n // ROW_MULTIPLE * ROW_MULTIPLE))

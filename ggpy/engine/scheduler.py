@@ -103,6 +103,11 @@ class Scheduler:
     def generating(self) -> list[Request]:
         return [request for request in self.running if request.is_generating]
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether some running request has a prompt to read."""
+        return any(not request.is_generating for request in self.running)
+
     def schedule(self, now_s: float) -> list[Chunk]:
         """Pick the tokens of the next forward pass; reading a prompt and generating are both pending tokens."""
         batch = Batch(self.max_batch_tokens, self.max_outputs)

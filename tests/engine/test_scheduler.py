@@ -12,7 +12,7 @@ from ggpy.errors import ConfigError
 
 
 def test_the_first_step_is_small_and_shows_what_the_machine_can() -> None:
-    """1 ms a row: 88 of them make a step of 90 ms, in groups of 8."""
+    """1 ms a row: 88 of them make a step of 90 ms, in groups of 4."""
     pace = Pace(90)
     assert pace.rows(512, 1) == 64
     pace.saw(64, 0.064)
@@ -26,13 +26,13 @@ def test_steps_are_longer_while_nobody_generates() -> None:
     assert (pace.rows(512, 1), pace.rows(512, 0)) == (48, 200)
 
 
-@pytest.mark.parametrize(("row_ms", "rows"), [(0.01, 512), (0.4, 496), (1, 200), (20, 16), (100, 16)])
-def test_steps_have_at_least_16_rows_and_at_most_a_batch(row_ms: float, rows: int) -> None:
+@pytest.mark.parametrize(("row_ms", "rows"), [(0.01, 512), (0.4, 500), (1, 200), (20, 8), (100, 8)])
+def test_steps_have_at_least_8_rows_and_at_most_a_batch(row_ms: float, rows: int) -> None:
     """A slow machine would lose more with smaller ones than anybody gains."""
     pace = Pace(200)
     pace.saw(64, 64 * row_ms / 1000)
     assert pace.rows(512, 1) == rows
-    assert pace.rows(12, 1) == 12
+    assert pace.rows(6, 1) == 6
 
 
 def test_one_slow_step_does_not_last() -> None:
@@ -40,7 +40,7 @@ def test_one_slow_step_does_not_last() -> None:
     pace = Pace(200)
     for duration_s in (0.064, 60.0):
         pace.saw(64, duration_s)
-    assert pace.rows(512, 1) == 16
+    assert pace.rows(512, 1) == 8
     for _ in range(12):
         pace.saw(64, 0.064)
     assert pace.rows(512, 1) >= 128
@@ -73,7 +73,7 @@ def request(n: int, max_tokens: int = 9) -> Request:
 
 
 @pytest.mark.parametrize(("n_generating", "row_s", "n_read"), [
-    (3, None, 61), (3, 0.001, 197), (3, 1.0, 13), (40, 1.0, 8),
+    (3, None, 61), (3, 0.001, 197), (3, 1.0, 8), (40, 1.0, 8),
 ])
 def test_prompts_are_read_at_the_machines_pace(
     make_driver: Callable[..., Any], n_generating: int, row_s: float | None, n_read: int
@@ -102,7 +102,7 @@ def test_the_pace_changes_no_token(make_driver: Callable[..., Any]) -> None:
         driver.step()
     for _ in driver.steps_left():
         pass
-    assert [len(step[0].tokens) for step in driver.backend.steps[:4]] == [64, 96, 140, 1]
+    assert [len(step[0].tokens) for step in driver.backend.steps[:4]] == [64, 100, 136, 1]
     assert paced.output_tokens == whole.output_tokens
 
 
