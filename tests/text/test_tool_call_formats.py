@@ -74,9 +74,9 @@ def in_pieces(pieces: list[str], tool_format: ToolFormat) -> Answer:
                  f'<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>get_time\n```json\n{PARIS_JSON}\n```'
                  '<｜tool▁call▁end｜><｜tool▁calls▁end｜>', "", TWO),
     ("deepseek", f'Hm<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_time<｜tool▁sep｜>{OSLO_JSON}<｜tool▁call▁end｜>'
-                 f'<｜tool▁call▁begin｜>get_time<｜tool▁sep｜>{PARIS_JSON}<｜tool▁call▁end｜><｜tool▁calls▁end｜>', "Hm", TWO),
-    ("deepseek-tags", '\n\n<｜DSML｜function_calls>\n<｜DSML｜invoke name="get_time">\n<｜DSML｜parameter name="city" string='
-                      '"true">Oslo</｜DSML｜parameter>\n<｜DSML｜parameter name="days" string="false">2</｜DSML｜parameter>\n'
+                 f'<｜tool▁call▁begin｜>get_time<｜tool▁sep｜>{PARIS_JSON}<｜tool▁call▁end｜><｜tool▁calls▁end｜>', "Hm", TWO),  # noqa: E501
+    ("deepseek-tags", '\n\n<｜DSML｜function_calls>\n<｜DSML｜invoke name="get_time">\n<｜DSML｜parameter name="city" string='  # noqa: E501
+                      '"true">Oslo</｜DSML｜parameter>\n<｜DSML｜parameter name="days" string="false">2</｜DSML｜parameter>\n'  # noqa: E501
                       '</｜DSML｜invoke>\n</｜DSML｜function_calls>', "", ONE),
     ("functionary-tags", f'Hm<function=get_time>{OSLO_JSON}</function><function=get_time>{PARIS_JSON}</function>',
      "Hm", TWO),
