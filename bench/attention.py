@@ -86,7 +86,7 @@ class Bench:
         stride = -(-attention_scratch_bytes(shape) // 4096) * 4096
         self.scratch = Arena(stride * n_threads, "bench")
         self.partials = Arena(attention_partials_bytes(shape, n_threads, n_ctx), "bench")
-        self.tiles = np.array([(i, min(TILE_ROWS, rows - i), depth + i, self.table.ctypes.data)
+        self.tiles = np.array([(i, min(TILE_ROWS, rows - i), depth + i, n_ctx, self.table.ctypes.data)
                                for i in range(0, rows, TILE_ROWS)], np.int64)
         self.step = argument_block(STEP, **dict.fromkeys(STEP._fields, 0) | {
             "n_tokens": rows, "n_tiles": len(self.tiles), "tiles": self.tiles.ctypes.data,
@@ -102,8 +102,8 @@ class Bench:
         return argument_block(
             ATTENTION, x=self.x.ctypes.data, k_pool=k_pool, v_pool=k_pool + self.layer_bytes, table_row=0,
             n_head=shape.n_head, n_head_kv=shape.n_head_kv, head_dim_k=shape.head_dim_k, head_dim_v=shape.head_dim_v,
-            scale=shape.head_dim_k**-0.5, window=0, softcap=0.0, sinks=0, partials=self.partials.address,
-            out=self.out.ctypes.data, q=0, da=0, ys=0, n16=0, n_blocks=0)
+            scale=shape.head_dim_k**-0.5, window=0, softcap=0.0, causal=1, alibi=0, sinks=0,
+            partials=self.partials.address, out=self.out.ctypes.data, q=0, da=0, ys=0, n16=0, n_blocks=0)
 
     def run(self) -> Result:
         times = []

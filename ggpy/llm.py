@@ -30,7 +30,7 @@ __all__ = ["LLM", "Completion", "CompletionStream", "Timings"]
 
 Message = Mapping[str, Any]
 Positions = Literal["all", "last"]
-Pooling = Literal["mean", "last"]
+OneVector = Literal["mean", "cls", "last"]      # poolings that make one vector of a text
 Tokens = Sequence[SupportsIndex] | NDArray[np.integer[Any]]
 
 
@@ -46,9 +46,10 @@ class LLM:
 
     `compute` "f32" is exact and slow; `cache_type_k` and `cache_type_v`, the types in which keys and values are kept,
     may be "f32" as well, or "q8_0", which takes half of what "f16" does. `repack` "off" reads weights where the file
-    has them, "auto" does so where memory is short. Prompts are read in steps of about `step_ms` milliseconds, between
-    which other requests go on, if that makes reading no slower; 0: in the largest ones. `progress` is told of every
-    kernel that had to be compiled.
+    has them, "auto" does so where memory is short. A step has at most `max_batch_tokens` tokens; None is 512, or the
+    context of an encoder, whose texts have to fit a step. Prompts are read in steps of about `step_ms` milliseconds,
+    between which other requests go on, if that makes reading no slower; 0: in the largest ones. `progress` is told of
+    every kernel that had to be compiled.
 
     Tokens are guessed from text that occurred before, and by `draft_model`, a path or a name of a smaller model with
     the same vocabulary, if it is given; `speculation` says how. This saves time and never changes answers.
@@ -62,7 +63,7 @@ class LLM:
 
     def __init__(self, model: str | os.PathLike[str], *, n_ctx: int | None = None, pool_tokens: int | None = None,
                  n_threads: int | None = None, compute: Compute = "int8", cache_type_k: KVType = "f16",
-                 cache_type_v: KVType = "f16", repack: Repack = "auto", max_batch_tokens: int = 512,
+                 cache_type_v: KVType = "f16", repack: Repack = "auto", max_batch_tokens: int | None = None,
                  step_ms: float = DEFAULT_STEP_MS, chat_template: str | ChatTemplate | None = None,
                  draft_model: str | os.PathLike[str] | None = None,
                  speculation: SpeculationConfig | None = None, progress: Progress | None = None) -> None:
@@ -77,6 +78,7 @@ class LLM:
         self._text = ModelText(gguf.metadata, chat_template)
         core = open_core(gguf, self.tokenizer, options, progress)
         self.n_ctx, self.n_vocab, self.n_embd = core.config.n_ctx, core.backend.n_vocab, core.backend.n_embd
+        self.pooling = core.config.pooling
         self._client = EngineClient(core)
 
     @property
@@ -126,24 +128,33 @@ class LLM:
         tokens = token_ids("ids", ids)
         return self._client.logits(tokens, len(tokens) if positions == "all" else 1)
 
-    def embed(self, texts: Sequence[str], *, pooling: Pooling = "mean",
-              normalize: bool = True) -> Float32:
-        """Vectors float32 (n_texts, n_embd) of `texts`: their hidden states' mean, or the last one.
+    def embed(self, texts: Sequence[str], *, pooling: OneVector | None = None, normalize: bool = True) -> Float32:
+        """Vectors float32 (n_texts, n_embd) of `texts`: their hidden states' mean, the first or the last of them.
 
-        `normalize` gives them length 1. A model made for embeddings says which pooling it wants; others were not
-        trained for it, and the mean is the usual choice. Where memory is short, streams give way meanwhile. Raises
-        RequestError if `texts` is not a sequence of strings or one has no tokens, PromptTooLongError if one does not
-        fit the context.
+        `pooling` None is what the model was made for, the mean where it does not say so. `normalize` gives vectors
+        length 1. Where memory is short, streams give way meanwhile. Raises RequestError if `texts` is not a sequence of
+        strings or one has no tokens, PromptTooLongError if one does not fit the context, or a step of an encoder.
         """
-        check_choice("pooling", pooling, get_args(Pooling))
+        if pooling is None:
+            pooling = self.pooling if self.pooling in ("mean", "cls", "last") else "mean"
+        check_choice("pooling", pooling, get_args(OneVector))
         texts = text_list("texts", texts)
-        vectors = np.empty((len(texts), self.n_embd), np.float32)
-        for vector, text in zip(vectors, texts, strict=True):
-            tokens = self.tokenize(text)
-            vector[:] = self._client.hidden(tokens, len(tokens) if pooling == "mean" else 1).mean(axis=0)
+        rows = self._client.embed([self.tokenize(text) for text in texts], pooling)
+        vectors = np.concatenate(rows) if rows else np.empty((0, self.n_embd), np.float32)
         if normalize:
             vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
         return vectors
+
+    def rerank(self, query: str, documents: Sequence[str]) -> Float32:
+        """How well each of `documents` answers `query`: float32 (n_documents,), higher is better.
+
+        Raises RequestError if the model has no classifier to rank by, or `documents` is not a sequence of strings,
+        PromptTooLongError if the query and a document do not fit a step together.
+        """
+        check_text("query", query)
+        documents = text_list("documents", documents)
+        rows = self._client.embed([self._text.rerank_tokens(query, document) for document in documents], "rank")
+        return np.array([scores[0, 0] for scores in rows], np.float32)
 
     def generate(self, prompt: str | Tokens, params: SamplingParams | None = None, *,
                  constraint: ConstraintSpec | None = None) -> Completion:

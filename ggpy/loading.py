@@ -10,12 +10,13 @@ from typing import Any, get_args
 
 from ggpy.arguments import check_choice, whole_number
 from ggpy.backends.base import PAGE_TOKENS, Backend, Compute, KVType, Repack, kv_bytes
-from ggpy.engine.config import DEFAULT_STEP_MS, EngineConfig
+from ggpy.engine.config import DEFAULT_STEP_MS, EngineConfig, Pooling
 from ggpy.engine.core import EngineCore
+from ggpy.engine.embeddings import MAX_TEXTS_OF_STEP
 from ggpy.engine.pages import pages_for, pool_pages
 from ggpy.engine.speculation import SpeculationConfig, Speculator
 from ggpy.engine.speculation.draft_model import DraftModel, check_vocabularies
-from ggpy.errors import ConfigError, shown
+from ggpy.errors import ConfigError, GGUFError, shown
 from ggpy.gguf import GGUFFile
 from ggpy.machine import available_memory_bytes, usable_cores
 from ggpy.models import HParams, Model, build_model, hparams_of
@@ -24,7 +25,9 @@ from ggpy.text import Tokenizer
 Progress = Callable[[str, int, int], None]      # kernel just compiled, how many are done, of how many
 
 DEFAULT_N_CTX = 4096
+DEFAULT_BATCH_TOKENS = 512
 MAX_RUNNING = 64        # requests of one step; logits are kept for so many rows
+POOLINGS: tuple[Pooling, ...] = get_args(Pooling)       # in the order of llama.cpp's numbers
 
 logger = logging.getLogger("ggpy")
 
@@ -40,7 +43,7 @@ class ModelOptions:
     cache_type_k: KVType = "f16"
     cache_type_v: KVType = "f16"
     repack: Repack = "auto"
-    max_batch_tokens: int = 512
+    max_batch_tokens: int | None = None     # None: DEFAULT_BATCH_TOKENS, or the whole context of an encoder
     step_ms: float = DEFAULT_STEP_MS
     speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
     draft_model: str | os.PathLike[str] | None = None       # a file
@@ -53,7 +56,7 @@ class ModelOptions:
             check_choice(name, getattr(self, name), get_args(choices))
         for name in ("n_ctx", "pool_tokens", "n_threads", "max_batch_tokens"):
             value = getattr(self, name)
-            if value is not None or name == "max_batch_tokens":
+            if value is not None:
                 least = {"n_ctx": 2, "pool_tokens": self.n_ctx or 2}.get(name, 1)
                 object.__setattr__(self, name, whole_number(name, value, least))
 
@@ -69,6 +72,8 @@ def open_core(gguf: GGUFFile, tokenizer: Tokenizer, options: ModelOptions,
     """As `load_core`, of an open file and its tokenizer."""
     draft_gguf = open_draft_file(options, tokenizer)
     hparams = hparams_of(gguf)
+    if not hparams.causal:
+        return open_encoder(gguf, tokenizer, options, progress)
     n_ctx = options.n_ctx
     if n_ctx is None:
         n_ctx = default_n_ctx(hparams, options.cache_type_k, options.cache_type_v)
@@ -77,13 +82,11 @@ def open_core(gguf: GGUFFile, tokenizer: Tokenizer, options: ModelOptions,
         logger.warning("the context is %s tokens, but the model was trained for %s: what it says beyond these may "
                        "make no sense", f"{n_ctx:,}", f"{hparams.n_ctx_train:,}")
     pool_tokens = options.pool_tokens or n_ctx
-    max_batch_tokens = min(options.max_batch_tokens, pool_tokens)      # a step has no more
+    max_batch_tokens = min(options.max_batch_tokens or DEFAULT_BATCH_TOKENS, pool_tokens)      # a step has no more
     config = EngineConfig(n_ctx=n_ctx, n_ctx_train=hparams.n_ctx_train, max_batch_tokens=max_batch_tokens,
-                          max_running=MAX_RUNNING, step_ms=options.step_ms)
-    sizes = {"n_threads": options.n_threads or usable_cores(), "max_tokens": max_batch_tokens,
-             "max_outputs": min(max_batch_tokens, MAX_RUNNING), "compute": options.compute,
-             "cache_type_k": options.cache_type_k, "cache_type_v": options.cache_type_v, "repack": options.repack,
-             "progress": progress}
+                          max_running=MAX_RUNNING, step_ms=options.step_ms, pooling=pooling_of(gguf))
+    sizes = {"max_tokens": max_batch_tokens, "max_outputs": min(max_batch_tokens, MAX_RUNNING),
+             **backend_options(options, progress)}
     backend = open_with_pool(gguf, n_ctx, pool_tokens, **sizes)
     if not options.speculation.proposers:
         return EngineCore(backend, tokenizer, config)
@@ -95,6 +98,44 @@ def open_core(gguf: GGUFFile, tokenizer: Tokenizer, options: ModelOptions,
     return EngineCore(backend, tokenizer, config, Speculator(
         options.speculation, n_vocab=backend.n_vocab, n_ctx=n_ctx, max_rows=backend.max_outputs,
         draft_model=draft_model))
+
+
+def open_encoder(gguf: GGUFFile, tokenizer: Tokenizer, options: ModelOptions,
+                 progress: Progress | None = None) -> EngineCore:
+    """As `open_core`, of a model that computes each text whole, in one step, and keeps nothing of it."""
+    hparams = hparams_of(gguf)
+    n_ctx = min(options.n_ctx or DEFAULT_N_CTX, hparams.n_ctx_train)
+    if options.n_ctx is not None and n_ctx < options.n_ctx:
+        logger.warning("the context is %s tokens, not %s: the model was made for no more", f"{n_ctx:,}",
+                       f"{options.n_ctx:,}")
+    max_batch_tokens = options.max_batch_tokens or n_ctx
+    config = EngineConfig(n_ctx=n_ctx, n_ctx_train=hparams.n_ctx_train, max_batch_tokens=max_batch_tokens,
+                          max_running=MAX_RUNNING, pooling=pooling_of(gguf))
+    n_pages = pages_for(max(n_ctx, max_batch_tokens)) + MAX_TEXTS_OF_STEP       # each may leave most of one unused
+    backend = open_backend(gguf, build_model(gguf, n_ctx), n_pages=n_pages, table_pages=pages_for(n_ctx),
+                           max_tokens=max_batch_tokens, max_outputs=max_batch_tokens,
+                           **backend_options(options, progress))
+    return EngineCore(backend, tokenizer, config)
+
+
+def backend_options(options: ModelOptions, progress: Progress | None) -> dict[str, Any]:
+    """What a backend is told beside the sizes of steps and pools."""
+    return {"n_threads": options.n_threads or usable_cores(), "compute": options.compute,
+            "cache_type_k": options.cache_type_k, "cache_type_v": options.cache_type_v, "repack": options.repack,
+            "progress": progress}
+
+
+def pooling_of(gguf: GGUFFile) -> Pooling | None:
+    """How the model wants the hidden states of a text to become its vector; None if it does not say.
+
+    Raises GGUFError if what it says is nothing that there is.
+    """
+    key = f"{gguf.metadata.get_str('general.architecture')}.pooling_type"
+    value = gguf.metadata.get(key, -1)
+    if not isinstance(value, int) or not -1 <= value < len(POOLINGS):
+        raise GGUFError(f"{gguf.path}: key {key}: found {shown(value)}, expected one of "
+                        f"{', '.join(f'{i} ({name})' for i, name in enumerate(POOLINGS))}")
+    return None if value == -1 else POOLINGS[value]
 
 
 def open_draft_file(options: ModelOptions, tokenizer: Tokenizer) -> GGUFFile | None:

@@ -11,6 +11,7 @@ from ggpy.gguf import GGUFFile
 from ggpy.graph.ops import Graph
 from ggpy.graph.plan import KVGroup, kv_groups
 from ggpy.models import (
+    bert,
     cohere,
     deepseek,
     exaone4,
@@ -51,6 +52,7 @@ class Architecture(Protocol):
 
 
 ARCHITECTURES: dict[str, Architecture] = {
+    "bert": bert,
     "cohere2": cohere,
     "command-r": cohere,
     "deepseek": deepseek,
@@ -68,10 +70,13 @@ ARCHITECTURES: dict[str, Architecture] = {
     "granite": granite,
     "granitemoe": granite,
     "internlm2": llama,
+    "jina-bert-v2": bert,
+    "jina-bert-v3": bert,
     "llama": llama,
     "minicpm": granite,
     "mistral3": mistral3,
     "nemotron": starcoder2,
+    "nomic-bert": bert,
     "olmo2": olmo2,
     "olmoe": olmoe,
     "phi2": falcon,

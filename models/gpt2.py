@@ -15,7 +15,7 @@ def build(g: Graph, hp: HParams, weights: Weights, n_ctx: int) -> None:
     if n_ctx > hp.n_ctx_train:
         raise ConfigError(f"n_ctx={n_ctx:,}: {hp.arch} has learned positions for {hp.n_ctx_train:,} tokens; "
                           "choose a context of at most that")
-    positions = g.embed(weights.get("position_embd.weight", hp.n_ctx_train, hp.n_embd), by_position=True)
+    positions = g.embed(weights.get("position_embd.weight", hp.n_ctx_train, hp.n_embd), index="position")
     x: Op = g.add(embed(g, hp, weights), positions)
     for layer in layers(hp, weights):
         x = decoder_layer(g, x, layer)

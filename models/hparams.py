@@ -55,6 +55,15 @@ class Keys:
     def is_list(self, key: str) -> bool:
         return isinstance(self._get(key), np.ndarray | list)
 
+    def n_items(self, key: str, default: int) -> int:
+        """How many items a list of strings has."""
+        value = self._get(key) if self.has(key) else None
+        if value is None:
+            return default
+        if not isinstance(value, StringArray | list) or not len(value):
+            raise self.error(key, "a list of names")
+        return len(value)
+
     def integer(self, key: str, default: int | None = None, *, low: int = 1, high: int) -> int:
         value = self._get(key) if self.has(key) else default
         if not _is_integer(value, low, high):
@@ -143,6 +152,9 @@ class HParams:
     final_softcap: float | None = None
     temperature_scale: float = 0.0   # queries grow by this per e-fold of position / n_ctx_original
     parallel_residual: bool = False  # attention and feed-forward read the same input
+    causal: bool = True              # False: tokens see those after them, so a text is computed whole
+    alibi: tuple[float, ...] = ()    # per head, what scores lose with each position of distance; none: nothing
+    n_classes: int = 1               # scores of a classifier, if there is one on top
 
     def __post_init__(self) -> None:
         for layer, (n_head, n_head_kv) in enumerate(zip(self.n_head, self.n_head_kv, strict=True)):
@@ -195,7 +207,8 @@ def read_hparams(keys: Keys, *, pairing: RopePairing, norm: NormKind = "rms", ne
         n_expert=n_expert,
         n_expert_used=keys.integer("expert_used_count", 0, low=0, high=MAX_EXPERTS),
         n_ff_expert=keys.integer("expert_feed_forward_length", 0, low=0, high=MAX_WIDTH),
-        attention_scale=1 / math.sqrt(head_dim_k))
+        attention_scale=1 / math.sqrt(head_dim_k),
+        n_classes=keys.n_items("classifier.output_labels", 1))
 
 
 def _n_vocab(gguf: GGUFFile) -> int:

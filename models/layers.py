@@ -103,7 +103,8 @@ def attention(g: Graph, x: Op, layer: Layer, rope: RopeTable | None, *, rope_q: 
         k = g.rope(k, rope, n_head_kv, hp.rope.pairing)
     mixed = g.attention(q, k, v, layer=layer.index, n_head=n_head, n_head_kv=n_head_kv, scale=hp.attention_scale,
                         window=hp.window[layer.index], softcap=hp.attention_softcap,
-                        sinks=w.get("attn_sinks.weight", n_head) if sinks else None)
+                        sinks=w.get("attn_sinks.weight", n_head) if sinks else None, causal=hp.causal,
+                        alibi=hp.alibi)
     return linear(g, mixed, w, "attn_output", hp.n_embd)
 
 
@@ -114,7 +115,9 @@ def feed_forward(g: Graph, x: Op, layer: Layer, act: ActivationKind = "silu") ->
         gate, up = linear(g, x, w, "ffn_gate", n_ff), linear(g, x, w, "ffn_up", n_ff)
     else:
         fused = split_rows(w.get("ffn_up.weight", 2 * n_ff, x.width), n_ff, n_ff)
-        gate, up = g.linear(x, fused[0]), g.linear(x, fused[1])
+        bias = w.find("ffn_up.bias", 2 * n_ff)
+        biases = (None, None) if bias is None else split_rows(bias, n_ff, n_ff)
+        gate, up = (g.linear(x, weight, b) for weight, b in zip(fused, biases, strict=True))
     return linear(g, g.activation(act, gate, up), w, "ffn_down", layer.hp.n_embd)
 
 
@@ -169,6 +172,18 @@ def output(g: Graph, x: Op, hp: HParams, weights: Weights) -> None:
     if hp.final_softcap is not None:
         logits = g.softcap(logits, hp.final_softcap)
     g.output("logits", logits)
+
+
+def classifier(g: Graph, hidden: Op, hp: HParams, weights: Weights) -> None:
+    """The scores of a reranker, if the file has one: a dense layer with tanh, one row per class, or both."""
+    x = hidden
+    if weights.has("cls.weight"):
+        width = hp.n_embd if weights.has("cls.output.weight") else hp.n_classes
+        x = g.softcap(linear(g, x, weights, "cls", width), 1.0)         # tanh
+    if weights.has("cls.output.weight"):
+        x = linear(g, x, weights, "cls.output", hp.n_classes)
+    if x is not hidden:
+        g.output("scores", x)
 
 
 def decoder(g: Graph, hp: HParams, weights: Weights, decoder_layer: Callable[[Graph, Op, Layer, RopeTable], Op],

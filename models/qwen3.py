@@ -1,10 +1,13 @@
-"""Qwen 3 (arXiv:2505.09388), dense and with experts: no biases, and an RMS norm on every head of q and k."""
+"""Qwen 3 (arXiv:2505.09388), dense and with experts: no biases, and an RMS norm on every head of q and k.
+
+Its rerankers have the rows of "yes" and "no" as a classifier, so a score is how probable "yes" is beside "no".
+"""
 
 from dataclasses import replace
 
 from ggpy.graph.ops import Graph, Op, RopeTable
 from ggpy.models.hparams import HParams, Keys, read_hparams
-from ggpy.models.layers import Layer, attention, decoder, feed_forward_or_experts, norm
+from ggpy.models.layers import Layer, attention, decoder, feed_forward_or_experts, linear, norm
 from ggpy.models.rope import rope_table
 from ggpy.models.weights import Weights
 
@@ -19,6 +22,9 @@ def hparams(keys: Keys) -> HParams:
 
 def build(g: Graph, hp: HParams, weights: Weights, n_ctx: int) -> None:
     decoder(g, hp, weights, decoder_layer, rope_table(hp.rope, weights, n_ctx))
+    if weights.has("cls.output.weight"):
+        scores = linear(g, g.outputs["hidden"], weights, "cls.output", hp.n_classes)
+        g.output("scores", g.softmax(scores))
 
 
 def decoder_layer(g: Graph, x: Op, layer: Layer, rope: RopeTable) -> Op:

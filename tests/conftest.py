@@ -9,6 +9,7 @@ import pytest
 from ggpy import config
 from ggpy.hub import catalogue
 from tests.models.arch_data import ArchModel, load_arch
+from tests.models.encoder_data import EncoderModel, load_encoder
 
 
 def pytest_configure() -> None:
@@ -42,3 +43,10 @@ def arch_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Arch
     """Loads a tiny random model with llama.cpp's logits; `tests.models.arch_data.arch_names` lists them."""
     folder = tmp_path_factory.mktemp("arch")
     return lambda name: load_arch(name, folder)
+
+
+@pytest.fixture(scope="session")
+def encoder_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], EncoderModel]:
+    """Loads a tiny random encoder with llama.cpp's hidden states; `encoder_names` of `encoder_data` lists them."""
+    folder = tmp_path_factory.mktemp("encoders")
+    return lambda name: load_encoder(name, folder)

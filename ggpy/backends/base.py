@@ -35,7 +35,9 @@ class StepSequence:
     """C-contiguous (n_groups, table_pages): column i of row g is the page of KV group g that holds the positions from
     PAGE_TOKENS * i on. Columns of positions that none of the rows sees are never read. The caller keeps it alive."""
     n_outputs: int
-    """How many of the last rows need logits: 0 .. len(tokens)."""
+    """How many rows are output: 0 .. len(tokens)."""
+    outputs_first: bool = False
+    """Whether these are the first rows; else the last ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,11 @@ class Backend(Protocol):
     n_vocab: int
     n_embd: int
     """Width of a hidden state."""
+    n_classes: int
+    """Scores of a classifier on top; 0: there is none."""
+    is_encoder: bool
+    """Tokens see those after them: a sequence is computed whole in one step, from position 0, its pages are of no use
+    afterwards, and there are no logits."""
     kv_groups: tuple[KVGroup, ...]
     """Layers of full attention first, if there are any; then a group for each size of window."""
     n_pages: tuple[int, ...]
@@ -81,6 +88,10 @@ class Backend(Protocol):
 
     def hidden(self, sequences: Sequence[StepSequence]) -> NDArray[np.float32]:
         """As `forward`, but the hidden states (sum of n_outputs, n_embd) that the logits would be made of."""
+        ...
+
+    def scores(self, sequences: Sequence[StepSequence]) -> NDArray[np.float32]:
+        """As `forward`, but the classifier's scores (sum of n_outputs, n_classes)."""
         ...
 
     def kv_identity(self) -> KVIdentity:

@@ -59,11 +59,11 @@ def weights(tensor: TensorInfo) -> Float32:
 
 
 def embed(op: ops.Embed, step: Step) -> Float32:
-    indices = np.arange(len(step.tokens)) if op.by_position else step.tokens
+    indices = {"token": step.tokens, "position": np.arange(len(step.tokens)),
+               "none": np.zeros(len(step.tokens), np.int64)}[op.index]
     n_rows = op.weight.shape[0]
     if indices.size and not 0 <= indices.min() <= indices.max() < n_rows:
-        what = "position" if op.by_position else "token"
-        raise RequestError(f"{what} {indices.max()} is out of range: {op.weight.name} has {n_rows} rows")
+        raise RequestError(f"{op.index} {indices.max()} is out of range: {op.weight.name} has {n_rows} rows")
     rows: Float32 = dequantize(op.weight.rows()[indices], op.weight.type) * np.float32(op.scale)
     return rows
 
@@ -135,7 +135,11 @@ def attention(op: ops.Attention, step: Step, q: Float32, k: Float32, v: Float32)
     if op.softcap is not None:
         scores = op.softcap * np.tanh(scores / op.softcap)
     i, j = np.arange(n)[:, None], np.arange(n)
-    hidden = j > i if op.window is None else (j > i) | (i - j >= op.window)
+    if op.alibi:
+        scores -= np.array(op.alibi).reshape(op.n_head_kv, group, 1, 1) * np.abs(i - j)
+    hidden = (j > i) & op.causal
+    if op.window is not None:
+        hidden |= i - j >= op.window
     scores[..., hidden] = -np.inf
 
     peak = scores.max(axis=-1, keepdims=True, initial=-np.inf)
@@ -195,6 +199,10 @@ def take_outputs(op: ops.TakeOutputs, step: Step, x: Float32) -> Float32:
     return x[step.outputs]
 
 
+def softmax_rows(op: ops.Softmax, step: Step, x: Float32) -> Float32:
+    return softmax(x.astype(np.float64)).astype(np.float32)
+
+
 def softmax(x: Float64) -> Float64:
     p: Float64 = np.exp(x - x.max(axis=-1, keepdims=True))
     p /= p.sum(axis=-1, keepdims=True)
@@ -247,6 +255,7 @@ MEANING: dict[type[Op], Callable[..., Float32]] = {
     ops.Add: add,
     ops.Scale: scale,
     ops.Softcap: softcap,
+    ops.Softmax: softmax_rows,
     ops.TakeOutputs: take_outputs,
     ops.Route: route,
     ops.ExpertLinear: expert_linear,

@@ -8,18 +8,20 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, Literal, Self, TypeVar
 
 import msgspec
+import numpy as np
 
+from ggpy.engine.config import Pooling
 from ggpy.engine.messages import (
     Answer,
     Array,
     Cancel,
     Command,
-    Compute,
+    ComputeLogits,
+    Embed,
     Float32,
     Generate,
     GetMetrics,
     GetStatus,
-    Outputs,
     Progress,
     Ready,
     Reply,
@@ -119,9 +121,18 @@ class AsyncClient(ABC):
         finally:
             self._drop(stream)
 
-    async def outputs(self, kind: Outputs, tokens: Sequence[int], n_outputs: int) -> Float32:
-        """Logits or hidden states (n_outputs, width) of the last `n_outputs` of `tokens`, or the mean (1, width)."""
-        return (await self._call(lambda i: Compute(i, kind, tokens, n_outputs), Array)).rows()
+    async def logits(self, tokens: Sequence[int], n_outputs: int) -> Float32:
+        """Logits (n_outputs, n_vocab) of the last `n_outputs` of `tokens`."""
+        return (await self._call(lambda i: ComputeLogits(i, tokens, n_outputs), Array)).rows()
+
+    async def embed(self, texts: Sequence[Sequence[int]], pooling: Pooling | None = None) -> list[Float32]:
+        """The vectors of `texts` (their tokens), not normalised: (1, n_embd) each, (n_tokens, n_embd) for pooling
+        "none", (1, n_classes) for "rank". None is the pooling of the model, or "mean" where it does not say."""
+        self._require_ready()
+        how = pooling or self.model.pooling or "mean"
+        rows = (await self._call(lambda i: Embed(i, texts, how), Array)).rows()
+        ends = np.cumsum([len(tokens) if how == "none" else 1 for tokens in texts])
+        return np.split(rows, ends[:-1]) if len(texts) else []
 
     async def status(self) -> Status:
         """How busy the engine is, as it says itself: an engine that hangs does not answer."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TypeVar
 
 from ggpy.engine.completion import Completion, Timings
+from ggpy.engine.config import Pooling
 from ggpy.engine.core import EngineCore
 from ggpy.engine.loop import CLOSED, Call, Cancel, Close, Command, EngineLoop, Submit
 from ggpy.engine.outputs import Float32
@@ -55,12 +56,15 @@ class EngineClient:
         self._loop.commands.put(Cancel(request_id))
 
     def logits(self, tokens: Sequence[int], n_outputs: int) -> Float32:
-        """Logits (n_outputs, n_vocab) of the last tokens; raises what EngineCore.outputs does."""
-        return self._call("compute logits", lambda core: core.outputs("logits", tokens, n_outputs))
+        """Logits (n_outputs, n_vocab) of the last tokens; raises what EngineCore.logits does."""
+        return self._call("compute logits", lambda core: core.logits(tokens, n_outputs))
 
-    def hidden(self, tokens: Sequence[int], n_outputs: int) -> Float32:
-        """Hidden states (n_outputs, n_embd) of the last tokens, likewise."""
-        return self._call("compute hidden states", lambda core: core.outputs("hidden", tokens, n_outputs))
+    def embed(self, texts: Sequence[Sequence[int]], pooling: Pooling | None = None) -> list[Float32]:
+        """The vectors of `texts` (their tokens), (1, width) each, or (n_tokens, width) for pooling "none".
+
+        Raises what EngineCore.embed does.
+        """
+        return self._call("compute embeddings", lambda core: core.embed(texts, pooling))
 
     def receive(self, box: queue.SimpleQueue[T]) -> T:
         """What the engine's thread puts into `box` next. Raises GgpyError if there is no such thread any more."""

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Literal
 
 from ggpy.errors import ConfigError, RequestError, shown
 
@@ -17,6 +17,8 @@ MAX_SEED = 2**32 - 1
 MAX_TEXTS = 128             # stop strings, or breakers of DRY, of a request
 MAX_COUNT = 2**31 - 1       # what llama.cpp's counts hold, too
 DEFAULT_STEP_MS = 85.0
+
+Pooling = Literal["none", "mean", "cls", "last", "rank"]        # how a text's hidden states become its vector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +31,7 @@ class EngineConfig:
     max_queue: int = 1024           # requests that may wait
     step_ms: float = DEFAULT_STEP_MS    # prompts are read in steps of about so long while others generate; 0: any
     n_ctx_train: int | None = None      # tokens that the model was trained for, if that is known; only messages tell it
+    pooling: Pooling | None = None      # that the model was made for; None: it does not say
 
     @property
     def way_to_more(self) -> str:

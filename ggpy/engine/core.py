@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 
 from ggpy.backends.base import PAGE_TOKENS, Backend
-from ggpy.engine.config import EngineConfig
+from ggpy.engine.config import EngineConfig, Pooling
 from ggpy.engine.constraint import Grammars
+from ggpy.engine.embeddings import embed_texts
 from ggpy.engine.masks import MaskWriter
 from ggpy.engine.metrics import EngineLoad, EngineMetrics, PageUse
 from ggpy.engine.output import OutputText
-from ggpy.engine.outputs import Float32, Kind, Parts, compute_outputs
+from ggpy.engine.outputs import Float32, Parts, Wanted, compute_outputs
 from ggpy.engine.pages import pages_for
 from ggpy.engine.radix import KVCache
 from ggpy.engine.request import Event, FinishReason, Request
@@ -84,8 +85,9 @@ class EngineCore:
         """Make ready what `request` needs beside the model. Its samplers may have to be compiled: this can take long.
 
         Raises PromptTooLongError if its prompt leaves no room for an answer, RequestError for an empty prompt, a
-        token that the model does not have, or a constraint that cannot be kept to.
+        token that the model does not have, a constraint that cannot be kept to, or a model that does not generate.
         """
+        self._require_logits()
         self.check_tokens(request.prompt_tokens)
         if len(request.prompt_tokens) >= self.config.n_ctx:
             raise PromptTooLongError(
@@ -141,17 +143,31 @@ class EngineCore:
                                      n_preempted=self.scheduler.num_preempted - n_preempted))
         return events
 
-    def outputs(self, kind: Kind, tokens: Sequence[int], n_outputs: int) -> Parts:
-        """Logits or hidden states of the last `n_outputs` of `tokens`, computed part by part between steps.
+    def logits(self, tokens: Sequence[int], n_outputs: int) -> Generator[None, None, Float32]:
+        """Logits of the last `n_outputs` of `tokens`, computed part by part between steps.
 
         Raises PromptTooLongError or RequestError for tokens that cannot be computed, OutOfMemoryError if there is no
         memory for the result.
         """
-        self.check_tokens(tokens)
-        if len(tokens) > self.config.n_ctx:
-            raise PromptTooLongError(f"there are {len(tokens):,} tokens but the context holds {self.config.n_ctx:,}; "
-                                     f"take fewer{self.config.way_to_more}")
-        return compute_outputs(self.backend, self.scheduler, kind, tokens, n_outputs)
+        self._require_logits()
+        self._check_text(tokens)
+        parts = compute_outputs(self.backend, self.scheduler, "logits", [Wanted(tokens, n_outputs)])
+        return only(parts)
+
+    def embed(self, texts: Sequence[Sequence[int]], pooling: Pooling | None = None) -> Parts:
+        """The vectors of `texts` (their tokens), computed part by part between steps; see `embed_texts`.
+
+        None is the pooling of the model, or "mean" where it does not say. Raises PromptTooLongError or RequestError for
+        texts that cannot be computed, and for a rank without a classifier, OutOfMemoryError if there is no memory for
+        the result.
+        """
+        pooling = pooling or self.config.pooling or "mean"
+        if pooling == "rank" and not self.backend.n_classes:
+            raise RequestError("this model has no classifier, so it does not rank; load a reranker, or choose another "
+                               "pooling: none, mean, cls or last")
+        for tokens in texts:
+            self._check_text(tokens)
+        return embed_texts(self.backend, self.scheduler, texts, pooling)
 
     def check_tokens(self, tokens: Sequence[int]) -> None:
         """Raise RequestError unless there are tokens and the model has all of them."""
@@ -161,6 +177,21 @@ class EngineCore:
             if not 0 <= token < self.backend.n_vocab:
                 raise RequestError(f"token {shown(token)} is not in the vocabulary; expected 0 to "
                                    f"{self.backend.n_vocab - 1:,}")
+
+    def _require_logits(self) -> None:
+        if self.backend.is_encoder:
+            raise RequestError("this model makes embeddings and does not generate text; load another one for that")
+
+    def _check_text(self, tokens: Sequence[int]) -> None:
+        """Raise RequestError or PromptTooLongError unless `tokens` can be computed."""
+        self.check_tokens(tokens)
+        n = len(tokens)
+        if self.backend.is_encoder and n > self.backend.max_tokens:     # worded as in llama.cpp's server
+            raise PromptTooLongError(f"input ({n} tokens) is too large to process. increase the physical batch size "
+                                     f"(current batch size: {self.backend.max_tokens})")
+        if n > self.config.n_ctx:
+            raise PromptTooLongError(f"there are {n:,} tokens but the context holds {self.config.n_ctx:,}; "
+                                     f"take fewer{self.config.way_to_more}")
 
     def _end_late(self, now_s: float) -> list[Event]:
         """End the requests whose time is up."""
@@ -262,3 +293,9 @@ class EngineCore:
         cache = self.cache
         pages = [PageUse(*counts) for counts in zip(cache.n_free, cache.n_idle, cache.n_held, strict=True)]
         return EngineLoad(len(self.scheduler.running), len(self.scheduler.waiting), pages)
+
+
+def only(parts: Parts) -> Generator[None, None, Float32]:
+    """The one array that `parts` make."""
+    [rows] = yield from parts
+    return rows

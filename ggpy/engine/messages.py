@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggpy import errors
-from ggpy.engine.config import SamplingParams
+from ggpy.engine.config import Pooling, SamplingParams
 from ggpy.engine.constraint import ConstraintSpec
 from ggpy.engine.metrics import PageUse
 from ggpy.engine.request import Event, FinishReason
@@ -23,7 +23,6 @@ from ggpy.errors import EngineError, GgpyError
 VERSION = 1             # of the messages below; any change of what is there makes it another one
 
 Float32 = NDArray[np.float32]
-Outputs = Literal["logits", "hidden", "mean"]       # rows of logits or hidden states, or the mean of the latter
 
 
 class Message(msgspec.Struct, frozen=True, tag=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -49,13 +48,23 @@ class Cancel(Message, frozen=True):
     id: int
 
 
-class Compute(Message, frozen=True):
-    """Outputs of the last `n_outputs` of `tokens`: the Reply has an Array (n_outputs, width), (1, width) of a mean."""
+class ComputeLogits(Message, frozen=True):
+    """Logits of the last `n_outputs` of `tokens`: the Reply has an Array (n_outputs, n_vocab)."""
 
     id: int
-    kind: Outputs
     tokens: Sequence[int]
     n_outputs: int
+
+
+class Embed(Message, frozen=True):
+    """The vectors of `texts` (their tokens), computed together: the Reply has an Array of all their rows in order.
+
+    A text has one row, or one per token where `pooling` is "none".
+    """
+
+    id: int
+    texts: Sequence[Sequence[int]]
+    pooling: Pooling
 
 
 class SaveState(Message, frozen=True):
@@ -90,7 +99,7 @@ class Shutdown(Message, frozen=True):
     """End: what is not finished gets no answer, the client says so. The last message that the engine reads."""
 
 
-Command = Generate | Cancel | Compute | SaveState | RestoreState | GetMetrics | GetStatus | Shutdown
+Command = Generate | Cancel | ComputeLogits | Embed | SaveState | RestoreState | GetMetrics | GetStatus | Shutdown
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -160,6 +169,10 @@ class Ready(Message, frozen=True):
     n_vocab: int
     n_embd: int
     max_running: int    # requests that a step serves
+    is_encoder: bool = False            # it makes embeddings and does not generate
+    pooling: Pooling | None = None      # that the model was made for, if it says so
+    n_classes: int = 0                  # scores that it ranks by; 0: it does not rank
+    max_batch_tokens: int = 0           # of a step; a text for an encoder may not be longer
 
 
 class StartFailed(Message, frozen=True):

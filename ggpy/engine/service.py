@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from ggpy.engine.config import MAX_SEED
 from ggpy.engine.core import EngineCore
 from ggpy.engine.loop import Call, Cancel, Close, EngineLoop, Submit, described
@@ -18,7 +20,8 @@ from ggpy.engine.messages import (
     Answer,
     Array,
     Command,
-    Compute,
+    ComputeLogits,
+    Embed,
     Failure,
     Generate,
     GetMetrics,
@@ -58,8 +61,7 @@ class EngineService:
         self._calls: dict[int, Call] = {}
         self._lock = threading.Lock()           # of the two above
         self._pool = ThreadPoolExecutor(N_PREPARING, thread_name_prefix="ggpy-prepare")
-        self.ready = Ready(core.config.n_ctx, core.backend.n_vocab, core.backend.n_embd,
-                           min(core.config.max_running, core.backend.max_outputs))
+        self.ready = ready_of(core)
 
     def run(self) -> None:
         """Serve until `obey` has got Shutdown; then the model's memory is free."""
@@ -75,9 +77,10 @@ class EngineService:
                 self._generate(command)
             case CancelMessage(id=cancelled):
                 self._cancel(cancelled)
-            case Compute(kind=kind):
-                what = "compute logits" if kind == "logits" else "compute hidden states"
-                self._call(command.id, what, functools.partial(computed, command))
+            case ComputeLogits():
+                self._call(command.id, "compute logits", functools.partial(computed_logits, command))
+            case Embed():
+                self._call(command.id, "compute embeddings", functools.partial(embedded, command))
             case SaveState():
                 self._call(command.id, "save a state", functools.partial(saved, command))
             case RestoreState():
@@ -153,6 +156,13 @@ class EngineService:
             self._send(answers)
 
 
+def ready_of(core: EngineCore) -> Ready:
+    """What the client is told of the model."""
+    backend, config = core.backend, core.config
+    return Ready(config.n_ctx, backend.n_vocab, backend.n_embd, min(config.max_running, backend.max_outputs),
+                 backend.is_encoder, config.pooling, backend.n_classes, backend.max_tokens)
+
+
 def requests_of(command: Generate) -> list[Request]:
     """What `command` asks for. A seed that is given counts up, so that several answers differ."""
     seed = command.params.seed
@@ -164,11 +174,15 @@ def requests_of(command: Generate) -> list[Request]:
             for i in range(command.n)]
 
 
-def computed(command: Compute, core: EngineCore) -> Generator[None, None, Array]:
+def computed_logits(command: ComputeLogits, core: EngineCore) -> Generator[None, None, Array]:
     """What `command` asks for, computed part by part."""
-    rows = yield from core.outputs("logits" if command.kind == "logits" else "hidden", command.tokens,
-                                   command.n_outputs)
-    return Array.of(rows.mean(axis=0, keepdims=True) if command.kind == "mean" else rows)
+    return Array.of((yield from core.logits(command.tokens, command.n_outputs)))
+
+
+def embedded(command: Embed, core: EngineCore) -> Generator[None, None, Array]:
+    """What `command` asks for, computed part by part."""
+    rows = yield from core.embed(command.texts, command.pooling)
+    return Array.of(np.concatenate(rows) if rows else np.empty((0, core.backend.n_embd), np.float32))
 
 
 def saved(command: SaveState, core: EngineCore) -> SavedTokens:

@@ -17,7 +17,8 @@ from ggpy.gguf import TensorInfo
 
 RowKind = Literal["tokens", "outputs", "slots"]
 ActivationKind = Literal["silu", "gelu", "gelu_quick", "relu", "relu_squared", "swiglu_oai"]
-OutputKind = Literal["logits", "hidden"]
+OutputKind = Literal["logits", "hidden", "scores"]
+EmbedIndex = Literal["token", "position", "none"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -31,11 +32,11 @@ class Op:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Embed(Op):
-    """Row `token` of `weight` (n_vocab, width), times `scale`; by position instead of token if `by_position`."""
+    """Rows of `weight` (n, width), times `scale`: by token, by position, or row 0 for every token ("none")."""
 
     weight: TensorInfo
     scale: float = 1.0
-    by_position: bool = False
+    index: EmbedIndex = "token"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -106,11 +107,13 @@ class Rope(Op):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Attention(Op):
-    """Causal attention of q (n_head * head_dim_k) over this sequence's keys and values, this step's k and v included.
+    """Attention of q (n_head * head_dim_k) over this sequence's keys and values, this step's k and v included.
 
     k (n_head_kv * head_dim_k) and v (n_head_kv * head_dim_v) are first stored in the layer's KV pages and read as
     rounded there. Scores are q.k * scale, then softcap * tanh(s / softcap) if set. A row sees the last `window`
-    positions, itself included; None: all. `sinks` (n_head,) adds exp(sink) to the denominator of each head.
+    positions, itself included; None: all. If not `causal` it sees those after it too, which are all of the same step.
+    `alibi` (n_head,) takes alibi * |distance| off the scores of each head. `sinks` (n_head,) adds exp(sink) to the
+    denominator of each head.
     """
 
     layer: int
@@ -122,6 +125,8 @@ class Attention(Op):
     window: int | None = None
     softcap: float | None = None
     sinks: TensorInfo | None = None
+    causal: bool = True
+    alibi: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -152,6 +157,11 @@ class Softcap(Op):
     """cap * tanh(inputs[0] / cap)."""
 
     cap: float
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Softmax(Op):
+    """e^x / sum(e^x) of each row."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -208,8 +218,8 @@ class Graph:
         self.nodes.append(op)
         return op
 
-    def embed(self, weight: TensorInfo, *, scale: float = 1.0, by_position: bool = False) -> Embed:
-        return self._append(Embed(width=weight.shape[-1], weight=weight, scale=scale, by_position=by_position))
+    def embed(self, weight: TensorInfo, *, scale: float = 1.0, index: EmbedIndex = "token") -> Embed:
+        return self._append(Embed(width=weight.shape[-1], weight=weight, scale=scale, index=index))
 
     def rms_norm(self, x: Op, weight: TensorInfo | None, eps: float, *, groups: int = 1) -> RmsNorm:
         return self._append(RmsNorm(inputs=(x,), width=x.width, rows=x.rows, weight=weight, eps=eps, groups=groups))
@@ -229,13 +239,13 @@ class Graph:
                                  table=table, pairing=pairing))
 
     def attention(self, q: Op, k: Op, v: Op, *, layer: int, n_head: int, n_head_kv: int, scale: float,
-                  window: int | None = None, softcap: float | None = None,
-                  sinks: TensorInfo | None = None) -> Attention:
+                  window: int | None = None, softcap: float | None = None, sinks: TensorInfo | None = None,
+                  causal: bool = True, alibi: tuple[float, ...] = ()) -> Attention:
         head_dim_v = v.width // n_head_kv
         return self._append(Attention(
             inputs=(q, k, v), width=n_head * head_dim_v, layer=layer, n_head=n_head, n_head_kv=n_head_kv,
             head_dim_k=q.width // n_head, head_dim_v=head_dim_v, scale=scale, window=window, softcap=softcap,
-            sinks=sinks))
+            sinks=sinks, causal=causal, alibi=alibi))
 
     def activation(self, kind: ActivationKind, x: Op, up: Op | None = None) -> Activation:
         inputs = (x,) if up is None else (x, up)
@@ -250,6 +260,9 @@ class Graph:
 
     def softcap(self, x: Op, cap: float) -> Softcap:
         return self._append(Softcap(inputs=(x,), width=x.width, rows=x.rows, cap=cap))
+
+    def softmax(self, x: Op) -> Softmax:
+        return self._append(Softmax(inputs=(x,), width=x.width, rows=x.rows))
 
     def take_outputs(self, x: Op) -> TakeOutputs:
         return self._append(TakeOutputs(inputs=(x,), width=x.width, rows="outputs"))
@@ -272,7 +285,8 @@ class Graph:
         return [op for op in self.nodes if isinstance(op, Attention)]
 
     def output(self, kind: OutputKind, x: Op) -> None:
-        """Marks x as what a step returns: (n_outputs, n_vocab) logits or (n_outputs, n_embd) hidden states."""
+        """Marks x as what a step returns: (n_outputs, n_vocab) logits, (n_outputs, n_embd) hidden states, or scores
+        (n_outputs, n_classes) of a classifier."""
         self.outputs[kind] = x
 
 

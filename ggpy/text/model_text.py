@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Self, Unpack
 
-from ggpy.errors import ConfigError
+from ggpy.errors import ConfigError, TemplateError, shown
 from ggpy.gguf import GGUFFile
 from ggpy.text.builtin_templates import BUILTIN_TEMPLATES, jinja_source
 from ggpy.text.chat import ChatOptions, ChatTemplate, file_templates
 from ggpy.text.tokenizer import Tokenizer
+
+RERANK_TEMPLATE = "tokenizer.chat_template.rerank"
 
 
 class ModelText:
@@ -52,6 +55,31 @@ class ModelText:
         TemplateError if there are no messages, if one is malformed, or if the template cannot render them.
         """
         return self.chat_template.prompt(messages, self.tokenizer, **options).encode(self.tokenizer)
+
+
+    def rerank_tokens(self, query: str, document: str) -> list[int]:
+        """What a reranker reads: both texts in the file's template for that, or BOS query EOS SEP document EOS.
+
+        Raises TemplateError if the template is not a string.
+        """
+        template = self.metadata.get(RERANK_TEMPLATE)
+        if template is None:
+            return joined(self.tokenizer, query, document)
+        if not isinstance(template, str):
+            raise TemplateError(f"{RERANK_TEMPLATE}: expected a string, found {shown(template)}")
+        # in one pass: a query may spell "{document}"
+        parts = re.split(r"(\{query\}|\{document\})", template)
+        text = "".join({"{query}": query, "{document}": document}.get(part, part) for part in parts)
+        return self.tokenizer.encode(text, add_special=False, parse_special=True)
+
+
+def joined(tokenizer: Tokenizer, query: str, document: str) -> list[int]:
+    """BOS query EOS SEP document EOS, as far as the tokenizer adds these."""
+    first, second = (tokenizer.encode(text, add_special=False) for text in (query, document))
+    bos = [tokenizer.bos_id] if tokenizer.add_bos else []
+    eos = [tokenizer.sep_id if tokenizer.eos_id is None else tokenizer.eos_id] if tokenizer.add_eos else []
+    sep = [tokenizer.sep_id] if tokenizer.add_sep else []
+    return [token for token in (*bos, *first, *eos, *sep, *second, *eos) if token is not None]
 
 
 def compiled(template: str | ChatTemplate, tokenizer: Tokenizer) -> ChatTemplate:

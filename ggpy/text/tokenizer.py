@@ -47,7 +47,7 @@ class Tokenizer:
         self._detokenizer = Detokenizer(vocab)
         self.vocab_type = vocab.type
         self.n_vocab = len(vocab.tokens)
-        self.add_bos, self.add_eos = vocab.add_bos, vocab.add_eos
+        self.add_bos, self.add_eos, self.add_sep = vocab.add_bos, vocab.add_eos, vocab.add_sep
         self.add_space_prefix = vocab.add_space_prefix
         self.eog_ids = eog_ids
         self.suppress_tokens = vocab.suppress_tokens

@@ -12,6 +12,7 @@ from ggpy.backends.cpu import CpuBackend
 from ggpy.gguf import GGUFFile
 from ggpy.models import build_model
 from tests.models.arch_data import ArchModel
+from tests.models.encoder_data import EncoderModel
 
 Float32 = NDArray[np.float32]
 N_PAGES = 24
@@ -19,7 +20,7 @@ NO_PAGE = -(1 << 30)        # reading such a page is a crash
 
 
 @contextmanager
-def cpu(model: ArchModel, **options: Any) -> Iterator[CpuBackend]:
+def cpu(model: ArchModel | EncoderModel, **options: Any) -> Iterator[CpuBackend]:
     """A backend of a tiny model; by default two threads and int8 activations."""
     gguf = GGUFFile(model.path)
     settings = {"n_threads": 2, "n_pages": N_PAGES, "max_tokens": 128, **options}

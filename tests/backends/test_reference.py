@@ -30,13 +30,15 @@ def run(g: Graph, x: Op, n: int) -> NDArray[np.float32]:
 
 
 def test_embedding_takes_rows_by_token_or_position() -> None:
-    """Tokens 2, 0 take rows 2, 0; by position they take rows 0, 1."""
+    """Tokens 2, 0 take rows 2, 0; by position they take rows 0, 1, and by nothing row 0."""
     g, table = Graph(), tensor([[1], [2], [3]])
     g.output("logits", g.embed(table, scale=10))
-    g.output("hidden", g.embed(table, by_position=True))
+    g.output("hidden", g.embed(table, index="position"))
+    g.output("scores", g.embed(table, index="none"))
     out = evaluate(g, [2, 0])
     assert out["logits"].ravel().tolist() == [30, 10]
     assert out["hidden"].ravel().tolist() == [1, 2]
+    assert out["scores"].ravel().tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("token", [3, -1])
@@ -102,6 +104,18 @@ def test_attention_is_causal() -> None:
     """Row i weighs keys 0 to i by the softmax of their scores."""
     assert attend([0.0, math.log(3), 0.0]) == pytest.approx(
         np.array([[1, 0, 0], [1 / 4, 3 / 4, 0], [1 / 5, 3 / 5, 1 / 5]]))
+
+
+def test_attention_without_causality_sees_what_comes_after_a_row() -> None:
+    """Every row weighs all keys alike."""
+    assert attend([0.0, math.log(3), 0.0], causal=False) == pytest.approx(np.array([[1 / 5, 3 / 5, 1 / 5]] * 3))
+
+
+def test_alibi_takes_the_distance_off_scores() -> None:
+    """With a slope of ln 2 each position of distance halves a weight, in both directions."""
+    slopes = (math.log(2),)
+    assert attend([0.0] * 3, alibi=slopes)[2] == pytest.approx([1 / 7, 2 / 7, 4 / 7])
+    assert attend([0.0] * 3, alibi=slopes, causal=False)[1] == pytest.approx([1 / 4, 1 / 2, 1 / 4])
 
 
 def test_attention_window_counts_the_row_itself() -> None:
@@ -184,6 +198,13 @@ def test_a_route_of_one_gates_a_value_per_token() -> None:
     g = Graph()
     route = g.route(rows(g, [[0.0]]), 1, scoring="sigmoid", normalise=False)
     assert run(g, g.expert_sum(rows(g, [[4, 6]]), route), 1).tolist() == [[2, 3]]
+
+
+def test_softmax_of_each_row() -> None:
+    """Only differences count."""
+    g = Graph()
+    y = run(g, g.softmax(rows(g, [[1000, 1000 + math.log(3)], [0, 0]])), 2)
+    assert y == pytest.approx(np.array([[1 / 4, 3 / 4], [1 / 2, 1 / 2]]), rel=1e-4)
 
 
 def test_scale_add_and_softcap() -> None:

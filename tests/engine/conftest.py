@@ -1,8 +1,8 @@
 """A backend and a tokenizer without a model, so that the engine's own behaviour shows."""
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from typing import cast
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import TypeVar, cast
 
 import numpy as np
 import pytest
@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from ggpy.backends.base import PAGE_TOKENS, KVGroup, KVIdentity, StepSequence
 from ggpy.engine.config import EngineConfig
 from ggpy.engine.core import EngineCore
-from ggpy.engine.outputs import Kind, Parts
 from ggpy.engine.pages import pages_for
 from ggpy.engine.request import Event, Request
 from ggpy.engine.speculation import Speculator
 from ggpy.text import Tokenizer
 
+T = TypeVar("T")
 N_VOCAB = 61
 END = 60            # the token that ends an answer
 
@@ -26,13 +26,13 @@ def hashed_logits(prefix: NDArray[np.int64]) -> NDArray[np.float32]:
     return np.random.default_rng(zlib.crc32(prefix.tobytes())).normal(0, 3, N_VOCAB).astype(np.float32)
 
 
-def whole(parts: Parts) -> NDArray[np.float32]:
+def whole(parts: Generator[None, None, T]) -> T:
     """What `parts` returns in the end."""
     while True:
         try:
             next(parts)
         except StopIteration as end:
-            return cast(NDArray[np.float32], end.value)
+            return cast(T, end.value)
 
 
 class HashBackend:
@@ -48,7 +48,7 @@ class HashBackend:
         self.kv_groups = tuple(KVGroup(window, ()) for window in windows)
         self.n_pages = n_pages if isinstance(n_pages, tuple) else (n_pages,) * len(windows)
         self.table_pages = table_pages
-        self.n_embd, self.team = 7, None
+        self.n_embd, self.n_classes, self.is_encoder, self.team = 7, 2, False, None
         self.pages = [np.full((n, PAGE_TOKENS), -1, np.int64) for n in self.n_pages]
         self.steps: list[list[StepSequence]] = []
         self.hidden_steps: list[list[StepSequence]] = []
@@ -65,6 +65,9 @@ class HashBackend:
         rows = [hashed_logits(self.prefix(s, s.first_position + len(s.tokens) - i))
                 for s in sequences for i in reversed(range(s.n_outputs))]
         return np.array(rows, np.float32).reshape(-1, N_VOCAB)
+
+    def scores(self, sequences: Sequence[StepSequence]) -> NDArray[np.float32]:
+        return self.forward(sequences)[:, : self.n_classes]
 
     def hidden(self, sequences: Sequence[StepSequence]) -> NDArray[np.float32]:
         return self.forward(sequences)[:, : self.n_embd]
@@ -147,9 +150,9 @@ class Driver:
         """Pages of the first group that are free or that the cache would let go."""
         return self.core.cache.n_free[0] + self.core.cache.n_idle[0]
 
-    def outputs(self, kind: Kind, tokens: Sequence[int], n_outputs: int) -> NDArray[np.float32]:
-        """What the generator of EngineCore.outputs returns in the end."""
-        return whole(self.core.outputs(kind, tokens, n_outputs))
+    def logits(self, tokens: Sequence[int], n_outputs: int) -> NDArray[np.float32]:
+        """What the generator of EngineCore.logits returns in the end."""
+        return whole(self.core.logits(tokens, n_outputs))
 
     def run(self, *requests: Request) -> None:
         """Add `requests` and step until nothing is left to do."""

@@ -227,8 +227,8 @@ def test_a_bug_in_computing_logits_is_the_askers_trouble(
     assert gate.reached.wait(30)
     monkeypatch.setattr(engine.backend, "hidden", lambda sequences: 1 / 0)
     gate.opened.set()
-    with pytest.raises(GgpyError, match=r"failed to compute hidden states \(ZeroDivisionError: division by zero\)"):
-        engine.client.hidden([1, 2], 1)
+    with pytest.raises(GgpyError, match=r"failed to compute embeddings \(ZeroDivisionError: division by zero\)"):
+        engine.client.embed([[1, 2]])
     assert reader.ended()
     assert len(reader.pieces) == 6
     engine.settle()
@@ -342,7 +342,7 @@ def test_closing_waits_for_the_step_and_ends_all_who_wait(
     assert late.ended()
     assert order == ["step ended", "backend closed"]
     assert [str(r.error) for r in (reader, late)] == ["this LLM is closed; load another one"] * 2
-    for use in (engine.submit, lambda: engine.client.logits([1], 1), lambda: engine.client.hidden([1], 1)):
+    for use in (engine.submit, lambda: engine.client.logits([1], 1), lambda: engine.client.embed([[1]])):
         with pytest.raises(GgpyError, match="this LLM is closed; load another one"):
             use()
     engine.client.close()
@@ -393,4 +393,4 @@ def test_a_forked_process_may_close_but_not_use_it(make_engine: MakeEngine, monk
     assert os.waitpid(child, 0)[1] == 0
     gate.opened.set()
     assert len(stream.finish().tokens) == 4
-    assert np.array_equal(engine.client.logits([1], 1), engine.driver.outputs("logits", [1], 1))
+    assert np.array_equal(engine.client.logits([1], 1), engine.driver.logits([1], 1))

@@ -11,7 +11,8 @@ from ggpy.engine.messages import (
     VERSION,
     Array,
     Cancel,
-    Compute,
+    ComputeLogits,
+    Embed,
     Failure,
     Generate,
     GetMetrics,
@@ -41,14 +42,14 @@ def test_commands_arrive_as_they_were_sent() -> None:
     constraint = ConstraintSpec("json_schema", '{"type": "object"}', ("</think>",))
     commands = [Generate(id=3, prompt_tokens=[1, 2**31 - 1], params=params, n=2, constraint=constraint,
                          priority=-1, deadline_s=2.5, salt=2**40),
-                Cancel(3), GetStatus(5), GetMetrics(6), Compute(4, "mean", [1, 2], 2),
+                Cancel(3), GetStatus(5), GetMetrics(6), ComputeLogits(4, [1, 2], 2), Embed(9, [[1], [2, 3]], "cls"),
                 SaveState(7, "/a/é", [1], 3), RestoreState(8, "/a"), Shutdown()]
     assert decode_commands(encode(commands)) == commands
 
 
 def test_answers_arrive_as_they_were_sent() -> None:
     """Whatever a step brings is one message."""
-    answers = [Progress("compiling", "q4_k.linear", 1, 9), Ready(4096, 61, 7, 4),
+    answers = [Progress("compiling", "q4_k.linear", 1, 9), Ready(4096, 61, 7, 4, True, "rank", 1, 512),
                StartFailed(Failure("GgpyError", "x")), Tokens(3, 1, (5, 6), "ab", "stop", None, 32, 1.5),
                Reply(4, Status(1, 2, (PageUse(1, 2, 3),))), Reply(5, "text"), Reply(7, SavedTokens([1], 2, 3)),
                 Reply(6, error=Failure("RequestError", "no"))]

@@ -186,18 +186,22 @@ def test_a_cancelled_task_cancels_its_answers(start: Start) -> None:
 
 
 def test_outputs_are_those_of_the_engine(start: Start) -> None:
-    """Logits, hidden states and their mean."""
-    async def ask() -> tuple[Any, Any, Any]:
+    """Logits, and the vectors of several texts, pooled or not."""
+    texts = [[1, 2, 3], [4]]
+
+    async def ask() -> tuple[Any, Any, Any, Any]:
         async with hashed(start) as client:
-            return (await client.outputs("logits", [1, 2, 3], 2), await client.outputs("hidden", [1, 2, 3], 3),
-                    await client.outputs("mean", [1, 2, 3], 3))
+            return (await client.logits([1, 2, 3], 2), await client.embed(texts, "none"), await client.embed(texts),
+                    await client.embed([]))
 
     core = load_hashed(lambda *_: None)
-    logits, hidden, mean = asyncio.run(ask())
-    np.testing.assert_array_equal(logits, whole(core.outputs("logits", [1, 2, 3], 2)))
-    expected = whole(core.outputs("hidden", [1, 2, 3], 3))
-    np.testing.assert_array_equal(hidden, expected)
-    np.testing.assert_array_equal(mean, expected.mean(axis=0, keepdims=True))
+    logits, states, means, nothing = asyncio.run(ask())
+    np.testing.assert_array_equal(logits, whole(core.logits([1, 2, 3], 2)))
+    expected = whole(core.embed(texts, "none"))
+    assert [rows.shape for rows in states] == [(3, 7), (1, 7)]
+    assert all(map(np.array_equal, states, expected))
+    assert all(map(np.array_equal, means, (rows.mean(axis=0, keepdims=True) for rows in expected)))
+    assert nothing == []
 
 
 def test_errors_keep_their_class_and_words(start: Start) -> None:
@@ -207,7 +211,7 @@ def test_errors_keep_their_class_and_words(start: Start) -> None:
             with pytest.raises(PromptTooLongError, match=r"the prompt has 5,000 tokens but the context holds 4,096"):
                 await events_of(client, job(5000))
             with pytest.raises(RequestError, match="token 61 is not in the vocabulary"):
-                await client.outputs("logits", [61], 1)
+                await client.logits([61], 1)
             with pytest.raises(RequestError, match="n=0: expected one answer at least"):
                 await events_of(client, job(n=0))
             return await tokens_of(client, job(5, 4))

@@ -23,7 +23,8 @@ class ReferenceBackend:
     def __init__(self, gguf: Any, model: Model, *, n_pages: int | Sequence[int], table_pages: int, max_tokens: int,
                  max_outputs: int, **_: Any) -> None:
         self.graph, self.n_vocab, self.n_embd = model.graph, model.hparams.n_vocab, model.hparams.n_embd
-        self.kv_groups = model.kv_groups
+        self.kv_groups, self.is_encoder = model.kv_groups, not model.hparams.causal
+        self.n_classes = model.graph.outputs["scores"].width if "scores" in model.graph.outputs else 0
         self.n_pages = (n_pages,) * len(self.kv_groups) if isinstance(n_pages, int) else tuple(n_pages)
         self.table_pages, self.max_tokens, self.max_outputs = table_pages, max_tokens, max_outputs
         self.pools = [np.zeros((n, PAGE_TOKENS), np.int64) for n in self.n_pages]
@@ -35,6 +36,9 @@ class ReferenceBackend:
 
     def hidden(self, sequences: Sequence[StepSequence]) -> NDArray[np.float32]:
         return self._outputs(sequences, "hidden", self.n_embd)
+
+    def scores(self, sequences: Sequence[StepSequence]) -> NDArray[np.float32]:
+        return self._outputs(sequences, "scores", self.n_classes)
 
     def _outputs(self, sequences: Sequence[StepSequence], kind: OutputKind, width: int) -> NDArray[np.float32]:
         assert sum(s.n_outputs for s in sequences) <= self.max_outputs
@@ -49,7 +53,8 @@ class ReferenceBackend:
                 first = 0 if members.window is None else max(0, s.first_position - members.window + 1)
                 assert np.array_equal(self._tokens(s, group, end)[first:], tokens[first:])
             if s.n_outputs:
-                rows.append(evaluate(self.graph, tokens, outputs=range(end - s.n_outputs, end))[kind])
+                outputs = range(s.n_outputs) if s.outputs_first else range(end - s.n_outputs, end)
+                rows.append(evaluate(self.graph, tokens, outputs=outputs)[kind])
         return np.concatenate(rows)
 
     def _tokens(self, sequence: StepSequence, group: int, end: int) -> NDArray[np.int64]:

@@ -304,18 +304,19 @@ def test_company_does_not_change_a_real_models_answer(model_path: Callable[[str]
 
 
 def test_embeddings_are_pooled_hidden_states(load: Callable[..., LLM], tiny: ArchModel) -> None:
-    """The mean over a text's tokens or the last one's state, of length 1 unless asked otherwise."""
+    """The mean over a text's tokens, the first or the last one's state, of length 1 unless asked otherwise."""
     from ggpy.models import build_model
 
     llm = load()
     hidden = evaluate(build_model(GGUFFile(tiny.path)).graph, llm.tokenize("the cat"))["hidden"]
     assert np.allclose(llm.embed(["the cat"], normalize=False), hidden.mean(axis=0), atol=1e-5)
+    assert np.allclose(llm.embed(["the cat"], pooling="cls", normalize=False), hidden[0], atol=1e-5)
     assert np.allclose(llm.embed(["the cat"], pooling="last", normalize=False), hidden[-1], atol=1e-5)
     vectors = llm.embed(["the cat", "and in the sea"])
     assert vectors.shape == (2, llm.n_embd)
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1)
     assert llm.embed([]).shape == (0, llm.n_embd)
-    with pytest.raises(ConfigError, match="pooling='sum': expected one of mean, last"):
+    with pytest.raises(ConfigError, match="pooling='sum': expected one of mean, cls, last"):
         llm.embed(["a"], pooling="sum")    # type: ignore[arg-type]
     with pytest.raises(RequestError, match=r"texts='text': expected a list of strings; give a single one as \[text\]"):
         llm.embed("text")

@@ -64,7 +64,7 @@ def load_arch(name: str, folder: Path) -> ArchModel:
     spec = _specs()["models"][name]
     path = folder / f"{name}.gguf"
     if not path.exists():
-        _write(path, name, spec)
+        write_model(path, name, spec)
     with np.load(DATA / f"{name}.npz") as data:
         return ArchModel(name, path, spec["n_ctx"], data["tokens"], data["logits"], data["greedy"], data["margins"])
 
@@ -87,7 +87,7 @@ def load_wide_heads(folder: Path) -> ArchModel:
     model = load_arch("llama_headdim", folder)
     path = folder / "wide_heads.gguf"
     if not path.exists():
-        _write(path, "wide_heads", spec)
+        write_model(path, "wide_heads", spec)
     return replace(model, name="wide_heads", path=path, logits=np.empty((0, 0), np.float32))
 
 
@@ -108,13 +108,17 @@ def _tensors(name: str, spec: dict[str, Any]) -> dict[str, NDArray[np.float32]]:
     return tensors
 
 
-def _write(path: Path, name: str, spec: dict[str, Any]) -> None:
+def write_model(path: Path, name: str, spec: dict[str, Any]) -> None:
+    """Writes the model that `spec` describes, as `README.md` says."""
     writer = gguf.GGUFWriter(path, spec["arch"])
     title = "tiny random " + name.replace("phi", "ph")
     metadata = {"general.name": title, "general.file_type": FILE_TYPES[spec["dtype"]], **spec["metadata"],
                 "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "gpt-2"}
     for key, value in metadata.items():
-        writer.add_key_value(key, value, VALUE_TYPES[type(value)])
+        if isinstance(value, list):
+            writer.add_array(key, value)
+        else:
+            writer.add_key_value(key, value, VALUE_TYPES[type(value)])
     tokenizer = _specs()["tokenizer"]
     writer.add_token_list(tokenizer["tokens"])
     writer.add_token_types(tokenizer["types"])
@@ -134,7 +138,7 @@ def _write(path: Path, name: str, spec: dict[str, Any]) -> None:
 def _add_tensor(writer: gguf.GGUFWriter, name: str, values: NDArray[np.float32], dtype: str) -> None:
     """Matrices in the model's type, all else in float32."""
     is_matrix = values.ndim >= 2 and min(values.shape) > 1 and not any(
-        part in name for part in ("gate_inp", ".bias", "position_embd"))
+        part in name for part in ("gate_inp", ".bias", "position_embd", "token_types"))
     if is_matrix and dtype == "f16":
         writer.add_tensor(name, values.astype(np.float16))
     elif is_matrix and dtype == "q8_0" and values.shape[-1] % 32 == 0:

@@ -20,7 +20,7 @@ Load = Callable[[str], ArchModel]
 
 def changed(source: Path, folder: Path, keys: Mapping[str, Any] | None = None,
             tensors: Mapping[str, Any] | None = None) -> GGUFFile:
-    """A copy of a model with some keys and tensors replaced; None removes one."""
+    """A copy of a model with some keys and tensors replaced or added; None removes one."""
     old = GGUFFile(source)
     writer = GGUFWriter(folder / "changed.gguf")
     for key, value in {**old.metadata, **(keys or {})}.items():
@@ -30,8 +30,9 @@ def changed(source: Path, folder: Path, keys: Mapping[str, Any] | None = None,
     for name, tensor in old.tensors.items():
         if name not in tensors:
             writer.add_tensor(name, tensor.rows(), tensor.type, tensor.shape)
-        elif tensors[name] is not None:
-            writer.add_tensor(name, tensors[name])
+    for name, values in tensors.items():
+        if values is not None:
+            writer.add_tensor(name, values)
     writer.write()
     return GGUFFile(writer.path)
 

@@ -64,14 +64,15 @@ class CpuBackend:
         self.n_pages = _pages_of_groups(n_pages, len(self.kv_groups))
         self.table_pages = self.n_pages[0] if table_pages is None else table_pages
         self._kv = KVPools(self.plan.attentions, self.n_pages, self.table_pages, (cache_type_k, cache_type_v))
-        self.n_vocab = self.plan.outputs["logits"].row_bytes // 4
         self.weights = WeightStore(gguf, _matrices(self.plan), float32=float32,
                                    mapped=_stays_mapped(repack, _matrices(self.plan), float32))
         self._arena = Arena(self.plan.arena_bytes, "activations")
-        self.n_embd = self.plan.outputs["hidden"].row_bytes // 4
-        self._logits, self._hidden = (
-            self._arena.floats(self.plan.offsets[self.plan.outputs[kind]], self.max_outputs, width)
-            for kind, width in (("logits", self.n_vocab), ("hidden", self.n_embd)))
+        self._outputs = {kind: self._arena.floats(self.plan.offsets[buffer], self.max_outputs, buffer.row_bytes // 4)
+                         for kind, buffer in self.plan.outputs.items()}
+        self.n_vocab = next(op.weight.shape[0] for op, _ in self.plan.embeds if op.index == "token")
+        self.n_embd = self._outputs["hidden"].shape[1]
+        self.n_classes = self._outputs["scores"].shape[1] if "scores" in self._outputs else 0
+        self.is_encoder = "logits" not in self._outputs
         self._embeds = [(op, self._arena.floats(self.plan.offsets[buffer], max_tokens, op.width))
                         for op, buffer in self.plan.embeds]
         self._rope = {table: RopeMemory(table, max_tokens, self.table_pages * PAGE_TOKENS)
@@ -105,11 +106,15 @@ class CpuBackend:
 
     def forward(self, sequences: Sequence[StepSequence]) -> npt.NDArray[np.float32]:
         """Logits of one step; see Backend.forward."""
-        return self._logits[: self._run(sequences, self._tape)]
+        return self._outputs["logits"][: self._run(sequences, self._tape)]
 
     def hidden(self, sequences: Sequence[StepSequence]) -> npt.NDArray[np.float32]:
         """Hidden states of one step; see Backend.hidden."""
-        return self._hidden[: self._run(sequences, self._hidden_tape)]
+        return self._outputs["hidden"][: self._run(sequences, self._hidden_tape)]
+
+    def scores(self, sequences: Sequence[StepSequence]) -> npt.NDArray[np.float32]:
+        """Scores of one step; see Backend.scores."""
+        return self._outputs["scores"][: self._run(sequences, self._tape)]
 
     def _run(self, sequences: Sequence[StepSequence], tape: npt.NDArray[np.int64]) -> int:
         """Runs one step; returns how many rows of output it has."""
@@ -121,7 +126,7 @@ class CpuBackend:
         """Lays out the rows of a step and embeds their tokens; returns how many rows of output it has."""
         n_tokens, n_outputs = self._step.fill(sequences)
         for op, rows in self._embeds:
-            index = self._step.positions[:n_tokens] if op.by_position else self._step.tokens[:n_tokens]
+            index = self._step.embed_rows(op.index)
             with np.errstate(all="ignore"):     # damaged weights show as logits that are no numbers
                 values = dequantize(op.weight.rows()[index], op.weight.type)
                 np.multiply(values, np.float32(op.scale), out=rows[:n_tokens])

@@ -27,6 +27,7 @@ from ggpy.graph.ops import (
     RowKind,
     Scale,
     Softcap,
+    Softmax,
     TakeOutputs,
 )
 from ggpy.graph.plan import Buffer, Int8Buffer, Plan, Quantize, QuantizeSlots, RoutingBuffer, Task
@@ -169,8 +170,9 @@ class Encoder:
             "k": k, "v": v, **pages, "k_offset": self._key_offset(op.layer), **heads}
         attend: dict[str, int | float] = {
             "x": q, **pages, "n_head": op.n_head, **heads, "scale": float(op.scale), "window": op.window or 0,
-            "softcap": float(op.softcap or 0.0), "sinks": self.weights.vector(op.sinks), "partials": self.partials,
-            "out": self.address(task.out), **self.int8(task.int8_out)}
+            "softcap": float(op.softcap or 0.0), "causal": int(op.causal), "alibi": self.weights.numbers(op.alibi),
+            "sinks": self.weights.vector(op.sinks), "partials": self.partials, "out": self.address(task.out),
+            **self.int8(task.int8_out)}
         types = "_".join(self.kv.types)
         return [(f"kv_store.store_{types}", arguments.KV_STORE, store),
                 (f"attention.attend_{types}", arguments.ATTENTION, attend),
@@ -200,6 +202,12 @@ class Encoder:
         return [("elementwise.softcap", arguments.SOFTCAP, {
             "x": self.address(task.inputs[0]), "cap": float(op.cap), "width": op.width,
             "out": self.address(task.out), "n_rows": ROWS[op.rows]})]
+
+    @_task.register
+    def _softmax(self, op: Softmax, task: Task) -> Parts:
+        return [("elementwise.softmax", arguments.SOFTMAX, {
+            "x": self.address(task.inputs[0]), "width": op.width, "out": self.address(task.out),
+            "n_rows": ROWS[op.rows]})]
 
     @_task.register
     def _take_outputs(self, op: TakeOutputs, task: Task) -> Parts:

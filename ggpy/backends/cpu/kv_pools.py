@@ -18,6 +18,8 @@ Pages = npt.NDArray[np.uint8]           # (n_pages, page_bytes)
 class KVPools:
     """The pages of all layers, `n_pages[g]` in each layer of group g: all its pages of keys, then all those of values.
 
+    Layers that are not causal share memory: each is read in the step that fills it, before the next one is filled.
+
     Raises ConfigError if heads cannot be kept as `types`, OutOfMemoryError if there is no memory for the pages.
     """
 
@@ -27,16 +29,18 @@ class KVPools:
         self.types = types
         self._row_bytes = table_pages * np.dtype(np.int32).itemsize
         self._group_of = {layer: i for i, group in enumerate(kv_groups(attentions)) for layer in group.layers}
+        owners = {op.layer if op.causal else _page_bytes(op, types): op for op in attentions}
         sizes = [(n_pages[self._group_of[op.layer]], page_bytes)
-                 for op in attentions for page_bytes in _page_bytes(op, types)]
+                 for op in owners.values() for page_bytes in _page_bytes(op, types)]
         self._arena = Arena(sum(aligned(n * page_bytes) for n, page_bytes in sizes), "keys and values")
         pools: list[Pages] = []
         start = 0
         for n, page_bytes in sizes:
             pools.append(self._arena.bytes[start: start + n * page_bytes].reshape(n, page_bytes))
             start += aligned(n * page_bytes)
-        keys_and_values = zip(pools[::2], pools[1::2], strict=True)
-        self._layers = dict(zip((op.layer for op in attentions), keys_and_values, strict=True))
+        keys_and_values = dict(zip(owners, zip(pools[::2], pools[1::2], strict=True), strict=True))
+        self._layers = {op.layer: keys_and_values[op.layer if op.causal else _page_bytes(op, types)]
+                        for op in attentions}
         self._groups: list[list[Pages]] = [[] for _ in n_pages]
         for layer, kv in self._layers.items():
             self._groups[self._group_of[layer]] += kv

@@ -7,9 +7,9 @@ import numpy.typing as npt
 
 from ggpy.backends.base import StepSequence
 from ggpy.backends.cpu.memory import aligned
-from ggpy.graph.ops import RopeTable
+from ggpy.graph.ops import EmbedIndex, RopeTable
 from ggpy.kernels.cpu.arguments import argument_block
-from ggpy.kernels.cpu.step import PAGE_TOKENS, STEP, TILE_ROWS
+from ggpy.kernels.cpu.step import PAGE_TOKENS, STEP, TILE, TILE_ROWS
 
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
@@ -29,7 +29,9 @@ class StepMemory:
         self.positions: Int32 = np.zeros(max_tokens, np.int32)
         self._numbers: Int32 = np.arange(max(max_tokens, table_shape[1] * PAGE_TOKENS), dtype=np.int32)
         self.output_rows: Int32 = np.zeros(max_outputs, np.int32)
-        self.tiles: Int64 = np.zeros((max_tokens, 4), np.int64)
+        self.tiles: Int64 = np.zeros((max_tokens, len(TILE._fields)), np.int64)
+        self._nothing: Int32 = np.zeros(max_tokens, np.int32)
+        self._n_tokens = 0
         self.descriptor = argument_block(
             STEP, n_tokens=0, n_outputs=0, n_slots=0, n_tiles=0, tokens=_address(self.tokens),
             positions=_address(self.positions), output_rows=_address(self.output_rows), tiles=_address(self.tiles),
@@ -42,14 +44,17 @@ class StepMemory:
     def fill(self, sequences: Sequence[StepSequence]) -> tuple[int, int]:
         """Lays out the rows of `sequences`, one sequence after the other; returns (n_tokens, n_outputs)."""
         n_tokens = n_outputs = 0
-        tiles: list[tuple[int, int, int, int]] = []
+        tiles: list[tuple[int, int, int, int, int]] = []
         for sequence in sequences:
             n, first = len(sequence.tokens), sequence.first_position
             end, table = n_tokens + n, self._table_address(sequence)
             self.tokens[n_tokens:end] = sequence.tokens
             self.positions[n_tokens:end] = self._numbers[first: first + n]
-            self.output_rows[n_outputs: n_outputs + sequence.n_outputs] = self._numbers[end - sequence.n_outputs: end]
-            tiles += [(n_tokens + i, min(TILE_ROWS, n - i), first + i, table) for i in range(0, n, TILE_ROWS)]
+            first_output = n_tokens if sequence.outputs_first else end - sequence.n_outputs
+            self.output_rows[n_outputs: n_outputs + sequence.n_outputs] = (
+                self._numbers[first_output: first_output + sequence.n_outputs])
+            tiles += [(n_tokens + i, min(TILE_ROWS, n - i), first + i, first + n, table)
+                      for i in range(0, n, TILE_ROWS)]
             n_tokens = end
             n_outputs += sequence.n_outputs
         self.tiles[: len(tiles)] = tiles
@@ -57,7 +62,13 @@ class StepMemory:
         self.descriptor[STEP.n_outputs // 8] = n_outputs
         self.descriptor[STEP.n_slots // 8] = n_tokens * self._n_used
         self.descriptor[STEP.n_tiles // 8] = len(tiles)
+        self._n_tokens = n_tokens
         return n_tokens, n_outputs
+
+    def embed_rows(self, index: EmbedIndex) -> Int32:
+        """Which row of an embedding each row of the step takes."""
+        by = {"token": self.tokens, "position": self.positions, "none": self._nothing}
+        return by[index][: self._n_tokens]
 
     def _table_address(self, sequence: StepSequence) -> int:
         table = sequence.page_table

@@ -73,6 +73,8 @@ def _attention(op: Attention, sequences: Sequence[StepSequence], cache_types: Ca
     for sequence in sequences:
         n = len(sequence.tokens)
         visible = sequence.first_position + 1 + np.arange(n)        # positions that each row sees
+        if not op.causal:
+            visible[:] = sequence.first_position + n
         if op.window is not None:
             visible = np.minimum(visible, op.window)
         n_read += min(sequence.first_position + n, int(visible[0]) + n - 1)

@@ -55,7 +55,7 @@ class WeightStore:
 
     def __init__(self, gguf: GGUFFile, matrices: Iterable[TensorInfo], *, float32: bool, mapped: bool) -> None:
         self._gguf = gguf
-        self._vectors: dict[str, npt.NDArray[np.float32]] = {}
+        self._vectors: dict[str | tuple[float, ...], npt.NDArray[np.float32]] = {}
         unique = {tensor.name: tensor for tensor in matrices}
         in_file = {name: mapped and stays_in_file(tensor, float32=float32) for name, tensor in unique.items()}
         packed = [tensor for name, tensor in unique.items() if not in_file[name]]
@@ -80,6 +80,12 @@ class WeightStore:
         if tensor.name not in self._vectors:
             self._vectors[tensor.name] = np.ascontiguousarray(dequantize(tensor.data, tensor.type))
         return int(self._vectors[tensor.name].ctypes.data)
+
+    def numbers(self, values: tuple[float, ...]) -> int:
+        """Address of a few constants as float32, 0 for none."""
+        if not values:
+            return 0
+        return int(self._vectors.setdefault(values, np.array(values, np.float32)).ctypes.data)
 
     def pack_kernels(self) -> set[str]:
         """Names of the kernels that `load` needs."""

@@ -67,12 +67,14 @@ ACTIVATION = fields(f"x up width out {INT8} n_rows")
 ADD = fields("a b width out n_rows")
 SCALE = fields("x factor width out n_rows")
 SOFTCAP = fields("x cap width out n_rows")
+SOFTMAX = fields("x width out n_rows")
 TAKE_ROWS = fields("x width out")
 ROPE = fields("x n_head head_dim n_rot cos sin out n_rows")        # cos, sin: (n_rows, n_rot / 2)
 # table_row: bytes from a sequence's page table to the row of this layer's group; k_offset: (n_head_kv, head_dim_k)
 KV_STORE = fields("k v k_pool v_pool table_row k_offset n_head_kv head_dim_k head_dim_v")
-ATTENTION = fields(
-    f"x k_pool v_pool table_row n_head n_head_kv head_dim_k head_dim_v scale window softcap sinks partials out {INT8}")
+# causal: 0 where rows also see what comes after them in the step; alibi, sinks: addresses of float32 (n_head,)
+ATTENTION = fields("x k_pool v_pool table_row n_head n_head_kv head_dim_k head_dim_v scale window softcap causal alibi "
+                   f"sinks partials out {INT8}")
 # mixture of experts: routing is left in four arrays that the expert kernels read (see experts.py)
 ROUTING = "experts slot_order chunks n_chunks"
 # at most CHUNK_ROWS slots of one expert, from place `first` of slot_order on

@@ -1,4 +1,4 @@
-"""Causal attention over KV pages: out = softmax(q . K * scale) V for every row and head of a step.
+"""Attention over KV pages: out = softmax(q . K * scale) V for every row and head of a step.
 
 Positions are cut into splits at absolute multiples of SPLIT_TOKENS. A split gives a row the partial (m, l, o) of
 `attention_split.py`, with its exact maximum m over the tokens that the row sees, and partials are merged in order of
@@ -21,6 +21,7 @@ from ggpy.kernels.cpu.arguments import ATTENTION as ARGS
 from ggpy.kernels.cpu.attention_memory import FACTORS_BYTES
 from ggpy.kernels.cpu.attention_partials import (
     count_tokens,
+    end_visible,
     finish_rows,
     first_split_from,
     first_visible,
@@ -33,6 +34,7 @@ from ggpy.kernels.cpu.attention_partials import (
     query_bytes,
     splits_are_shared,
     start_rows,
+    tile_end_visible,
     tile_splits,
     tile_tokens,
 )
@@ -44,6 +46,7 @@ from ggpy.kernels.cpu.attention_split import (
     float_keys,
     float_values,
     hide,
+    lean,
     softmax,
 )
 from ggpy.kernels.cpu.exp import LOG2_E
@@ -155,19 +158,22 @@ def make_attend_split(keys, values):
         position = load_i64(tile + TILE.first_position)
         start = split * SPLIT_TOKENS
         lo = max(start, first_visible(args, position))
-        hi = min(start + SPLIT_TOKENS, position + load_i64(tile + TILE.n_rows))
+        hi = min(start + SPLIT_TOKENS, tile_end_visible(args, tile))
         first_page, end_page = lo // PAGE_TOKENS, (hi + PAGE_TOKENS - 1) // PAGE_TOKENS
         add_scores(args, tile, head_kv, n_query, first_page, end_page, q, scores_at)
 
         first = (first_page * PAGE_TOKENS - start) // LANES
         end = (end_page * PAGE_TOKENS - start) // LANES
-        softcap = load_f32(args + ARGS.softcap)
+        softcap, alibi = load_f32(args + ARGS.softcap), load_i64(args + ARGS.alibi)
         for row in range(n_query):
             at = scores_at + row * SCORE_BYTES
+            own = position + row // group
             if softcap != np.float32(0.0):
                 cap(at, softcap * np.float32(LOG2_E), first, end)
-            seen = position + row // group
-            hide(at, first_visible(args, seen) - start, seen + 1 - start, first, end)
+            if alibi != 0:
+                slope = load_f32(alibi + (head_kv * group + row % group) * 4)
+                lean(at, slope * np.float32(LOG2_E), own - start, first, end)
+            hide(at, first_visible(args, own) - start, end_visible(args, tile, own) - start, first, end)
             m, l, _ = places(n_query, n_floats, row)
             softmax(at, first, end, partial + m, partial + l)
 

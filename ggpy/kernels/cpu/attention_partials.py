@@ -39,11 +39,22 @@ def first_visible(args, position):
 
 
 @device
+def end_visible(args, tile, position):
+    """Behind the last position that a row sees: its own, or that of the step's last row of the sequence."""
+    return position + 1 if load_i64(args + ARGS.causal) != 0 else load_i64(tile + TILE.end_position)
+
+
+@device
+def tile_end_visible(args, tile):
+    """Behind the last position that some row of a tile sees."""
+    return end_visible(args, tile, load_i64(tile + TILE.first_position) + load_i64(tile + TILE.n_rows) - 1)
+
+
+@device
 def tile_splits(args, tile):
     """(first, end) of the splits that some row of a tile sees."""
     position = load_i64(tile + TILE.first_position)
-    last = position + load_i64(tile + TILE.n_rows) - 1
-    return first_visible(args, position) // SPLIT_TOKENS, last // SPLIT_TOKENS + 1
+    return first_visible(args, position) // SPLIT_TOKENS, (tile_end_visible(args, tile) - 1) // SPLIT_TOKENS + 1
 
 
 @device
@@ -61,8 +72,7 @@ def splits_are_shared(args, step, nth):
 @device
 def tile_tokens(args, tile):
     """How many tokens some row of a tile sees."""
-    position = load_i64(tile + TILE.first_position)
-    return position + load_i64(tile + TILE.n_rows) - first_visible(args, position)
+    return tile_end_visible(args, tile) - first_visible(args, load_i64(tile + TILE.first_position))
 
 
 @device
@@ -140,7 +150,8 @@ def merge_rows(args, tile, split, n_query, partial, sums):
     group, n_floats = group_size(args), padded(load_i64(args + ARGS.head_dim_v))
     for row in range(n_query):
         position = load_i64(tile + TILE.first_position) + row // group
-        if first_visible(args, position) // SPLIT_TOKENS <= split <= position // SPLIT_TOKENS:
+        last = end_visible(args, tile, position) - 1
+        if first_visible(args, position) // SPLIT_TOKENS <= split <= last // SPLIT_TOKENS:
             m, l, o = places(n_query, n_floats, row)
             merge(sums + m, sums + l, sums + o, partial + m, partial + l, partial + o, n_floats)
 
@@ -174,7 +185,8 @@ def merge_head(args, tile, partials, row, head, sums):
     own_m, own_l, own_o = places(1, n_floats, 0)
     position = load_i64(tile + TILE.first_position) + row
     start_sums(args, head, sums + own_m, sums + own_l, sums + own_o)
-    for split in range(first_visible(args, position) // SPLIT_TOKENS, position // SPLIT_TOKENS + 1):
+    last = end_visible(args, tile, position) - 1
+    for split in range(first_visible(args, position) // SPLIT_TOKENS, last // SPLIT_TOKENS + 1):
         partial = partials + (head // group * (tile_end - tile_first) + split - tile_first) * size
         merge(sums + own_m, sums + own_l, sums + own_o, partial + m, partial + l, partial + o, n_floats)
     finish(sums + own_l, sums + own_o, dim, load_i64(args + ARGS.out) + (

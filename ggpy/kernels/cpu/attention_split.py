@@ -19,8 +19,10 @@ from ggpy.kernels.cpu.exp import exp2_nonpositive, tanh
 from ggpy.kernels.cpu.kernel import device
 from ggpy.kernels.cpu.kv_pages import DIM_BYTES
 from ggpy.kernels.cpu.simd import (
+    absolute,
     fma,
     keep_first,
+    lane_index,
     load_f32,
     load_f32x16,
     max_lanes,
@@ -30,6 +32,7 @@ from ggpy.kernels.cpu.simd import (
     store_f32,
     store_lanes,
     sum_lanes,
+    to_f32,
 )
 from ggpy.kernels.cpu.step import PAGE_TOKENS, SPLIT_TOKENS
 
@@ -136,6 +139,15 @@ def cap(scores, factor, first, end):
     for i in range(first, end):
         at = scores + i * LINE
         store(at, tanh(load_f32x16(at)) * factor)
+
+
+@device
+def lean(scores, slope, position, first, end):
+    """Takes slope * distance off the scores of vectors first..end, for a row at `position`."""
+    for i in range(first, end):
+        at = scores + i * LINE
+        distance = absolute(to_f32(lane_index() + (i * LANES - position)))
+        store(at, load_f32x16(at) - distance * slope)
 
 
 @device

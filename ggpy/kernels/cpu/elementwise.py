@@ -1,15 +1,27 @@
-"""Sums, scaling, soft capping and the choice of rows: kernels that touch every value once.
+"""Sums, scaling, soft capping, softmax and the choice of rows: kernels that do little with each value.
 
 Rows lie without gaps, so a matrix is one run of values that the threads share in multiples of a vector.
 """
 
-from ggpy.kernels.cpu.arguments import ADD, SCALE, SOFTCAP, TAKE_ROWS
-from ggpy.kernels.cpu.exp import tanh
+from ggpy.kernels.cpu.arguments import ADD, SCALE, SOFTCAP, SOFTMAX, TAKE_ROWS
+from ggpy.kernels.cpu.exp import exp, tanh
 from ggpy.kernels.cpu.kernel import device, kernel
-from ggpy.kernels.cpu.simd import load_f32, load_first, load_i32, load_i64, splat_f32x16, store_first
+from ggpy.kernels.cpu.simd import (
+    keep_first,
+    load_f32,
+    load_first,
+    load_i32,
+    load_i64,
+    max_lanes,
+    maximum,
+    splat_f32x16,
+    store_first,
+    sum_lanes,
+)
 from ggpy.kernels.cpu.step import STEP
 
 LANES = 16
+LOWEST = -3.0e38
 
 
 @device
@@ -52,6 +64,26 @@ def softcap(args, step, ith, nth):
     start, end = share(n_values(args, SOFTCAP, step), ith, nth)
     for i in range(start, end, LANES):
         store_first(out + 4 * i, end - i, tanh(load_first(x + 4 * i, end - i) / splat_f32x16(cap)) * cap)
+
+
+@kernel
+def softmax(args, step, ith, nth):
+    """out = e^x / sum of e^x in each row; threads share the rows."""
+    n_rows, width = load_i64(step + load_i64(args + SOFTMAX.n_rows)), load_i64(args + SOFTMAX.width)
+    for row in range(n_rows * ith // nth, n_rows * (ith + 1) // nth):
+        x, out = load_i64(args + SOFTMAX.x) + row * width * 4, load_i64(args + SOFTMAX.out) + row * width * 4
+        top = splat_f32x16(LOWEST)
+        for i in range(0, width, LANES):
+            top = maximum(top, keep_first(load_first(x + 4 * i, width - i), width - i, splat_f32x16(LOWEST)))
+        highest = max_lanes(top)
+        total = splat_f32x16(0.0)
+        for i in range(0, width, LANES):
+            p = keep_first(exp(load_first(x + 4 * i, width - i) - highest), width - i, splat_f32x16(0.0))
+            store_first(out + 4 * i, width - i, p)
+            total = total + p
+        divisor = splat_f32x16(sum_lanes(total))
+        for i in range(0, width, LANES):
+            store_first(out + 4 * i, width - i, load_first(out + 4 * i, width - i) / divisor)
 
 
 @kernel

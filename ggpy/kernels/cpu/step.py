@@ -14,12 +14,16 @@ STEP = fields(
     "tokens "           # address of int32 (n_tokens,): token ids
     "positions "        # address of int32 (n_tokens,)
     "output_rows "      # address of int32 (n_outputs,)
-    "tiles "            # address of int64 (n_tiles, 4): see TILE
+    "tiles "            # address of int64 (n_tiles, 5): see TILE
     "scratch "          # address of work memory; kernels get that of the thread that runs them
     "scratch_stride"    # bytes of it for each thread
 )
 N_STEP_FIELDS = len(STEP._fields)
-TILE = fields("first_row n_rows first_position page_table")     # page_table: address of int32 (n_groups, table_pages)
+TILE = fields(
+    "first_row n_rows first_position "
+    "end_position "     # behind the last row of the sequence in this step
+    "page_table"        # address of int32 (n_groups, table_pages)
+)
 TILE_BYTES = 8 * len(TILE._fields)
 TILE_ROWS = 8
 PAGE_TOKENS = 32        # tokens of a KV page; the K layout and the attention kernels are built for it

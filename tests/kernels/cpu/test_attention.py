@@ -23,7 +23,7 @@ NO_INT8 = {"q": 0, "da": 0, "ys": 0, "n16": 0, "n_blocks": 0}
 
 @dataclass(frozen=True)
 class Shape:
-    """An attention layer; window 0 and softcap 0 mean none."""
+    """An attention layer; window 0 and softcap 0 mean none. Sinks and slopes are given per head, or not at all."""
 
     n_head: int = 2
     n_head_kv: int = 1
@@ -32,6 +32,8 @@ class Shape:
     window: int = 0
     softcap: float = 0.0
     sinks: tuple[float, ...] = ()
+    causal: bool = True
+    alibi: tuple[float, ...] = ()
 
     @property
     def scale(self) -> float:
@@ -87,7 +89,9 @@ class OneSequence:
         if shape.softcap:
             scores = shape.softcap * np.tanh(scores / shape.softcap)
         i, j = np.arange(self.n)[:, None], np.arange(self.n)
-        scores[:, (j > i) | (i - j >= (shape.window or self.n))] = -np.inf
+        if shape.alibi:
+            scores -= np.array(shape.alibi)[:, None, None] * np.abs(i - j)
+        scores[:, ((j > i) & shape.causal) | (i - j >= (shape.window or self.n))] = -np.inf
         top = scores.max(-1, keepdims=True)
         p = np.exp(scores - top)
         total = p.sum(-1, keepdims=True)
@@ -118,7 +122,7 @@ def attend(run_kernel: RunKernel, seq: OneSequence, rows: Sequence[range], n_thr
     for run in rows:
         for start in range(run.start, run.stop, TILE_ROWS):
             n = min(TILE_ROWS, run.stop - start)
-            tiles.append((first_row, n, start, seq.tables.ctypes.data))
+            tiles.append((first_row, n, start, run.stop, seq.tables.ctypes.data))
             first_row += n
     tile_array = np.array(tiles, np.int64)
     x = np.concatenate([seq.x[run.start: run.stop] for run in rows])
@@ -126,12 +130,13 @@ def attend(run_kernel: RunKernel, seq: OneSequence, rows: Sequence[range], n_thr
     stride = attention_scratch_bytes(shape)
     scratch = np.full(n_threads * stride, 0xFF, np.uint8)
     partials = np.full(attention_partials_bytes(shape, n_threads, seq.n), 0xFF, np.uint8)
-    sinks = np.array(shape.sinks, np.float32)
+    sinks, alibi = np.array(shape.sinks, np.float32), np.array(shape.alibi, np.float32)
     int8_fields = {**int8.fields, "n_blocks": int8.n_blocks} if int8 else NO_INT8
     block = argument_block(
         ATTENTION, x=x.ctypes.data, k_pool=seq.k_pool.ctypes.data, v_pool=seq.v_pool.ctypes.data,
         table_row=seq.tables[0].nbytes, n_head=shape.n_head, n_head_kv=shape.n_head_kv, head_dim_k=shape.head_dim_k,
         head_dim_v=shape.head_dim_v, scale=shape.scale, window=shape.window, softcap=shape.softcap,
+        causal=int(shape.causal), alibi=alibi.ctypes.data if shape.alibi else 0,
         sinks=sinks.ctypes.data if shape.sinks else 0, partials=partials.ctypes.data, out=out.ctypes.data,
         **int8_fields)
     for kernel in (f"attention.attend_{seq.k_type}_{seq.v_type}", "attention.combine"):
@@ -162,6 +167,12 @@ SHAPES = {
     "softcap": Shape(4, 2, softcap=2.0),
     "sinks": Shape(4, 2, sinks=(0.5, -3.0, 4.0, 0.0)),
     "window, softcap and sinks": Shape(4, 2, window=300, softcap=5.0, sinks=(0.5, -3.0, 4.0, 0.0)),
+    "alibi": Shape(4, 2, alibi=(0.5, 0.25, 0.03, 0.0)),
+}
+ENCODER_SHAPES = {
+    "one head of 32": Shape(1, 1, causal=False),
+    "three heads of 16": Shape(3, 3, 16, 16, causal=False),
+    "groups of 2, 64 wide, alibi": Shape(4, 2, 64, 64, causal=False, alibi=(0.5, 0.25, 0.03, 0.0)),
 }
 POOLS: tuple[tuple[KVType, KVType], ...] = (("f16", "f16"), ("f32", "f32"), ("q8_0", "q8_0"), ("q8_0", "f16"),
                                             ("f16", "q8_0"))
@@ -317,3 +328,21 @@ def test_a_row_does_not_see_what_comes_later(run_kernel: RunKernel, kind: KVType
     after = attend(run_kernel, seq, whole(70))
     assert np.array_equal(after[:66], before[:66])
     assert not np.array_equal(after[66:], before[66:])
+
+
+@pytest.mark.parametrize("shape", ENCODER_SHAPES.values(), ids=ENCODER_SHAPES)
+@pytest.mark.parametrize("n", [1, 33, 255, 530])
+def test_without_causality_rows_see_the_whole_sequence(run_kernel: RunKernel, shape: Shape, n: int) -> None:
+    """Every position of a text that is computed whole, with the same bits by any number of threads."""
+    seq = OneSequence(shape, n, "f16")
+    out = attend(run_kernel, seq, whole(n))
+    assert np.abs(out - seq.expected()).max() <= TOLERANCE * np.abs(seq.expected()).max()
+    assert all(np.array_equal(attend(run_kernel, seq, whole(n), n_threads), out) for n_threads in (2, 3))
+
+
+def test_without_causality_texts_of_a_step_do_not_see_each_other(run_kernel: RunKernel) -> None:
+    """A text has the same bits alone and between others."""
+    seq = OneSequence(Shape(2, 1, causal=False), 40, "f16")
+    out = attend(run_kernel, seq, [range(40), range(40), range(40)], 2)
+    alone = attend(run_kernel, seq, whole(40))
+    assert all(np.array_equal(part, alone) for part in np.split(out, 3))

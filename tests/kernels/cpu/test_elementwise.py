@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from ggpy.kernels.cpu.arguments import ADD, SCALE, SOFTCAP, TAKE_ROWS, argument_block
+from ggpy.kernels.cpu.arguments import ADD, SCALE, SOFTCAP, SOFTMAX, TAKE_ROWS, argument_block
 from ggpy.kernels.cpu.step import STEP
 
 Float32 = npt.NDArray[np.float32]
@@ -47,6 +47,16 @@ def test_scale(run_kernel: RunKernel, shape: tuple[int, int], n_threads: int) ->
     x = normal(*shape)
     result = apply(run_kernel, "scale", SCALE, shape, n_threads, x=x.ctypes.data, factor=0.1)
     np.testing.assert_array_equal(result, x * np.float32(0.1))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_softmax(run_kernel: RunKernel, shape: tuple[int, int], n_threads: int) -> None:
+    """Each row by itself, also where e^x would be too large."""
+    x = normal(*shape) * np.float32(3) + np.float32(200)
+    result = apply(run_kernel, "softmax", SOFTMAX, shape, n_threads, x=x.ctypes.data)
+    p = np.exp(x.astype(np.float64) - 200)
+    assert np.abs(result - p / p.sum(axis=-1, keepdims=True)).max() <= 1e-6
 
 
 def test_tanh_is_accurate_everywhere(run_kernel: RunKernel) -> None:

@@ -16,7 +16,8 @@ UNTOUCHED = 7
 
 
 def tiles_of(first_position: int, n_rows: int, tables: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
-    return np.array([(i, min(TILE_ROWS, n_rows - i), first_position + i, tables.ctypes.data)
+    end = first_position + n_rows
+    return np.array([(i, min(TILE_ROWS, n_rows - i), first_position + i, end, tables.ctypes.data)
                      for i in range(0, n_rows, TILE_ROWS)], np.int64)
 
 
