@@ -37,6 +37,7 @@ COMMANDS = {
     "list": Command("ggpy.tools.list", "list the models that have a name, and which are here"),
     "show": Command("ggpy.tools.show", "describe a model: architecture, quantisation, sizes"),
     "rm": Command("ggpy.tools.rm", "delete a downloaded model"),
+    "embed": Command("ggpy.tools.embed", "make vectors of texts, or rank them by a query"),
     "bench": Command("ggpy.tools.bench", "measure the speed of models, as llama-bench does"),
     "bench serve": Command("ggpy.tools.bench_serve", "measure latency and throughput of many requests"),
     "top": Command("ggpy.tools.top", "watch what a server does"),
