@@ -25,3 +25,8 @@ class ReasoningTags:
 
 
 THINK = ReasoningTags("<think>", "</think>")
+KNOWN_TAGS = (
+    THINK, ReasoningTags("[THINK]", "[/THINK]"), ReasoningTags("<seed:think>", "</seed:think>"),
+    ReasoningTags("<mm:think>", "</mm:think>"), ReasoningTags("<|START_THINKING|>", "<|END_THINKING|>"),
+    ReasoningTags("<|channel>thought", "<channel|>"), ReasoningTags("<|think|>", "<|/think|>"),
+)

@@ -1,5 +1,6 @@
 """Calls of tools and reasoning in what models write."""
 
+from ggpy.text.tool_calls.detect import AnswerStyle, detect
 from ggpy.text.tool_calls.events import (
     Answer,
     CallArguments,
@@ -14,5 +15,5 @@ from ggpy.text.tool_calls.format import CallShape, ToolFormat
 from ggpy.text.tool_calls.known import FORMATS
 from ggpy.text.tool_calls.parser import AnswerParser, parse_answer
 
-__all__ = ["FORMATS", "Answer", "AnswerParser", "CallArguments", "CallBegin", "CallEnd", "CallShape", "Content",
-           "Event", "Reasoning", "ToolCall", "ToolFormat", "parse_answer"]
+__all__ = ["FORMATS", "Answer", "AnswerParser", "AnswerStyle", "CallArguments", "CallBegin", "CallEnd", "CallShape",
+           "Content", "Event", "Reasoning", "ToolCall", "ToolFormat", "detect", "parse_answer"]

@@ -36,6 +36,7 @@ class ToolFormat(ABC):
     begins: tuple[str, ...] = ()
     marks: tuple[str, ...] = ()
     shape: CallShape | None = None
+    told_by: tuple[str, ...] = ()   # what all stands in templates that describe the format; (): the first begin
     dropped: tuple[str, ...] = ()   # tags that are no part of the content
     reads_thoughts: bool = False    # thoughts are told by the format's own rules
     new_id: Callable[[], str] = new_call_id     # an id as the model's template takes it
@@ -44,6 +45,11 @@ class ToolFormat(ABC):
     def triggers(self) -> tuple[str, ...]:
         """Texts behind which the grammar of `shape` holds, its `begin` being there; () if nothing announces a call."""
         return (self.shape.begin,) if self.shape is not None and self.shape.begin else ()
+
+    @property
+    def traces(self) -> tuple[str, ...]:
+        """Texts that all stand in templates for this format, even if they write no calls; () if nothing tells."""
+        return self.told_by or self.begins[:1]
 
     def read(self, s: Scanner, out: Output, tools: ToolList) -> Steps[None]:
         """Read an answer to its end."""

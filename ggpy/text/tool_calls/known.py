@@ -1,4 +1,4 @@
-"""The formats that are known."""
+"""The formats that are known, each before those that could read its calls too but expect other ones."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ SOLAR = NamedCalls(
 FUNCTIONARY_TAGS = FunctionTags(name="functionary-tags", begins=("<function=", PYTHON_TAG), separators=(">",),
                                 ends=("</function>",), marks=("<function=", "</function>", PYTHON_TAG))
 FUNCTIONARY = Recipients(name="functionary")
-HARMONY = Harmony(name="harmony", marks=MARKS, reads_thoughts=True)
+HARMONY = Harmony(name="harmony", marks=MARKS, reads_thoughts=True, told_by=("<|channel|>", "analysis"))
 
 QWEN_CODER = TaggedCalls(
     name="qwen-coder", begins=("<tool_call>", "<function="), call_begin="<function=", name_end=">",
@@ -82,7 +82,7 @@ MINICPM = TaggedCalls(
     key_begin='<param name="', key_end='">', value_end="</param>", call_end="</function>")
 
 LFM = PythonCalls(name="lfm", begins=("<|tool_call_start|>",), ends=("<|tool_call_end|>",), is_bare=True,
-                  marks=("<|tool_call_start|>", "<|tool_call_end|>"))
+                  told_by=("List of tools: ",), marks=("<|tool_call_start|>", "<|tool_call_end|>"))
 FUNCTION_GEMMA = GemmaCalls(name="function-gemma", begins=("<start_function_call>",), ends=("<end_function_call>",),
                             quote="<escape>", marks=("<start_function_call>", "<end_function_call>", "<escape>"))
 GEMMA = GemmaCalls(name="gemma", begins=("<|tool_call>",), ends=("<tool_call|>",), quote='<|"|>',
@@ -90,6 +90,6 @@ GEMMA = GemmaCalls(name="gemma", begins=("<|tool_call>",), ends=("<tool_call|>",
 
 FORMATS: tuple[ToolFormat, ...] = (
     HARMONY, KIMI, DEEPSEEK, DEEPSEEK_TAGS, SOLAR, MISTRAL_LIST, MISTRAL, COMMAND_R7B, COMMAND_R, FUNCTIONARY_TAGS,
-    SEED, MINIMAX, MINICPM, GLM, QWEN_CODER, HERMES, APRIEL, NEMOTRON, GRANITE, FIREFUNCTION, GIGACHAT, APERTUS, LFM,
-    FUNCTION_GEMMA, GEMMA, FUNCTIONARY, LLAMA, GENERIC,
+    FUNCTIONARY, LLAMA, HERMES, APRIEL, NEMOTRON, GRANITE, FIREFUNCTION, GIGACHAT, APERTUS, GLM, QWEN_CODER, SEED,
+    MINIMAX, MINICPM, LFM, FUNCTION_GEMMA, GEMMA, GENERIC,
 )

@@ -35,6 +35,10 @@ class TaggedCalls(ToolFormat):
     is_on_lines: bool = False
     has_attributes: bool = False
 
+    @property
+    def traces(self) -> tuple[str, ...]:
+        return (*self.begins[:1], self.key_begin)
+
     def read_calls(self, begin: str, s: Scanner, out: Output, tools: ToolList) -> Steps[bool]:
         n_before = out.n_calls
         yield from s.spaces()
