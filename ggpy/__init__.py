@@ -7,14 +7,16 @@ if TYPE_CHECKING:
     __version__: str
     from ggpy.engine.config import SamplingParams
     from ggpy.engine.constraint import ConstraintSpec
+    from ggpy.engine.probabilities import ProbabilitySpec, TokenProbability
     from ggpy.engine.speculation.config import SpeculationConfig
     from ggpy.errors import GgpyError
     from ggpy.llm import LLM, Completion, CompletionStream, Timings
 
-__all__ = ["LLM", "Completion", "CompletionStream", "ConstraintSpec", "GgpyError", "SamplingParams",
-           "SpeculationConfig", "Timings"]
+__all__ = ["LLM", "Completion", "CompletionStream", "ConstraintSpec", "GgpyError", "ProbabilitySpec",
+           "SamplingParams", "SpeculationConfig", "Timings", "TokenProbability"]
 
 _HOMES = {"SamplingParams": "ggpy.engine.config", "ConstraintSpec": "ggpy.engine.constraint",
+          "ProbabilitySpec": "ggpy.engine.probabilities", "TokenProbability": "ggpy.engine.probabilities",
           "SpeculationConfig": "ggpy.engine.speculation.config", "GgpyError": "ggpy.errors"}   # all else is in ggpy.llm
 
 

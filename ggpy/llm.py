@@ -17,6 +17,7 @@ from ggpy.engine.client import CompletionStream, EngineClient
 from ggpy.engine.completion import Completion, Timings
 from ggpy.engine.config import DEFAULT_STEP_MS, SamplingParams
 from ggpy.engine.constraint import ConstraintSpec
+from ggpy.engine.probabilities import ProbabilitySpec
 from ggpy.engine.request import Request
 from ggpy.engine.runner import Float32
 from ggpy.engine.speculation import SpeculationConfig
@@ -157,28 +158,35 @@ class LLM:
         return np.array([scores[0, 0] for scores in rows], np.float32)
 
     def generate(self, prompt: str | Tokens, params: SamplingParams | None = None, *,
-                 constraint: ConstraintSpec | None = None) -> Completion:
+                 constraint: ConstraintSpec | None = None,
+                 probabilities: ProbabilitySpec | None = None) -> Completion:
         """Continue `prompt`: token ids, or a text in which "<|im_end|>" and the like are read as control tokens.
 
-        The text is as `constraint` has it, or its beginning where `max_tokens` ends it. Raises RequestError if the
-        prompt is empty or an id is outside the vocabulary, PromptTooLongError if it leaves no room for an answer, and
-        GrammarError, which names the place, if the constraint cannot be kept to.
+        The text is as `constraint` has it, or its beginning where `max_tokens` ends it. With `probabilities` the
+        completion tells how probable its tokens were. Raises RequestError if the prompt is empty or an id is outside
+        the vocabulary, PromptTooLongError if it leaves no room for an answer, and GrammarError, which names the place,
+        if the constraint cannot be kept to.
         """
-        return self.stream(prompt, params, constraint=constraint).finish()
+        return self.stream(prompt, params, constraint=constraint, probabilities=probabilities).finish()
 
     def stream(self, prompt: str | Tokens, params: SamplingParams | None = None, *,
-               constraint: ConstraintSpec | None = None) -> CompletionStream:
+               constraint: ConstraintSpec | None = None,
+               probabilities: ProbabilitySpec | None = None) -> CompletionStream:
         """As `generate`, but the text piece by piece."""
         if constraint is not None and not isinstance(constraint, ConstraintSpec):
             raise RequestError(f"constraint={shown(constraint)}: expected a ConstraintSpec")
+        if probabilities is not None and not isinstance(probabilities, ProbabilitySpec):
+            raise RequestError(f"probabilities={shown(probabilities)}: expected a ProbabilitySpec")
         if params is not None and not isinstance(params, SamplingParams):
             raise RequestError(f"params={params!r:.80}: expected a SamplingParams")
         ids = (self.tokenize(prompt, parse_special=True) if isinstance(prompt, str) else
                token_ids("prompt", prompt, "a text or a sequence of token ids"))
-        return self._client.submit(Request(ids, params or SamplingParams(), constraint=constraint))
+        return self._client.submit(Request(ids, params or SamplingParams(), constraint=constraint,
+                                           probabilities=probabilities))
 
     def chat(self, messages: Sequence[Message], params: SamplingParams | None = None, *,
-             constraint: ConstraintSpec | None = None, **options: Unpack[ChatOptions]) -> Completion:
+             constraint: ConstraintSpec | None = None, probabilities: ProbabilitySpec | None = None,
+             **options: Unpack[ChatOptions]) -> Completion:
         """The answer to `messages`, mappings with a "role" and a "content", a text or a list of parts.
 
         `options` are tools, documents, chat_template_kwargs, add_generation_prompt and continue_final_message, which
@@ -188,13 +196,16 @@ class LLM:
         constraint cannot be kept to.
         """
         check_chat_options("LLM.chat", options)
-        return self.stream_chat(messages, params, constraint=constraint, **options).finish()
+        return self.stream_chat(messages, params, constraint=constraint, probabilities=probabilities,
+                                **options).finish()
 
     def stream_chat(self, messages: Sequence[Message], params: SamplingParams | None = None, *,
-                    constraint: ConstraintSpec | None = None, **options: Unpack[ChatOptions]) -> CompletionStream:
+                    constraint: ConstraintSpec | None = None, probabilities: ProbabilitySpec | None = None,
+                    **options: Unpack[ChatOptions]) -> CompletionStream:
         """As `chat`, but the text piece by piece."""
         check_chat_options("LLM.stream_chat", options)
-        return self.stream(self.chat_tokens(messages, **options), params, constraint=constraint)
+        return self.stream(self.chat_tokens(messages, **options), params, constraint=constraint,
+                           probabilities=probabilities)
 
     def close(self) -> None:
         """Free the model's memory and threads, once the step that runs has ended; streams end with an error."""

@@ -209,7 +209,8 @@ class CompletionStream(Iterator[str]):
                           max((event.num_cached for event in events), default=0), request.num_drafted,
                           request.num_accepted)
         text = "".join(event.text for event in events)
-        return Completion(text, tokens, reason, timings, request.params.seed)
+        probabilities = tuple(entry for event in events for entry in event.probabilities)
+        return Completion(text, tokens, reason, timings, request.params.seed, probabilities)
 
     def _next_event(self) -> Event | None:
         """The next event, read; None at the end, whoever brought that about meanwhile."""

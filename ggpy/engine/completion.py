@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ggpy.engine.probabilities import TokenProbability
 from ggpy.engine.request import FinishReason
 
 
@@ -39,6 +40,7 @@ class Completion:
     finish_reason: FinishReason
     timings: Timings
     seed: int | None = None     # of the random numbers: as SamplingParams.seed it draws the same again
+    probabilities: tuple[TokenProbability, ...] = ()    # of the tokens, if they were asked for
 
     @property
     def n_prompt(self) -> int:

@@ -94,7 +94,9 @@ class EngineCore:
                 f"the prompt has {len(request.prompt_tokens):,} tokens but the context holds {self.config.n_ctx:,}, "
                 f"the answer included; shorten it{self.config.way_to_more}")
         constraint = None if request.constraint is None else self._grammars.start(request.constraint)
-        sampler = Sampler.for_tokenizer(request.params, self.tokenizer, is_masked=constraint is not None)
+        sampler = Sampler.for_tokenizer(
+            request.params, self.tokenizer, is_masked=constraint is not None,
+            keeps_left=request.probabilities is not None and request.probabilities.after_sampling)
         return Generation(request, sampler, OutputText(StreamDecoder(self.tokenizer), request.params.stop), constraint,
                           self.tokenizer.eog_ids, self.config.n_ctx)
 

@@ -17,6 +17,7 @@ from ggpy import errors
 from ggpy.engine.config import Pooling, SamplingParams
 from ggpy.engine.constraint import ConstraintSpec
 from ggpy.engine.metrics import PageUse
+from ggpy.engine.probabilities import ProbabilitySpec, TokenProbability
 from ggpy.engine.request import Event, FinishReason
 from ggpy.errors import EngineError, GgpyError
 
@@ -37,6 +38,7 @@ class Generate(Message, frozen=True, kw_only=True):
     params: SamplingParams = SamplingParams()
     n: int = 1
     constraint: ConstraintSpec | None = None    # what the answer must look like
+    probabilities: ProbabilitySpec | None = None    # what to tell of each token
     priority: int = 0                           # higher is served first
     deadline_s: float | None = None             # how long it may take from now on; later it ends with an error
     salt: int = 0                               # prefixes are shared among requests of one salt
@@ -192,12 +194,13 @@ class Tokens(Message, frozen=True):
     error: Failure | None = None                # why, if the finish reason is "error"
     num_cached: int = 0                         # tokens of the prompt that were not computed
     time_s: float = 0.0
+    probabilities: tuple[TokenProbability, ...] = ()    # of `tokens`, if they were asked for
 
     @classmethod
     def of(cls, event: Event, index: int = 0) -> Tokens:
         error = None if event.error is None else Failure.of(event.error)
         return cls(event.request_id, index, event.tokens, event.text, event.finish_reason, error, event.num_cached,
-                   event.time_s)
+                   event.time_s, event.probabilities)
 
     @classmethod
     def failure(cls, request_id: int, index: int, error: GgpyError) -> Tokens:

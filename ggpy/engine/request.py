@@ -13,6 +13,7 @@ import numpy as np
 
 from ggpy.engine.config import SamplingParams
 from ggpy.engine.constraint import ConstraintSpec
+from ggpy.engine.probabilities import ProbabilitySpec, TokenProbability
 from ggpy.engine.radix import Miss, SequenceKV
 from ggpy.errors import GgpyError
 
@@ -33,6 +34,7 @@ class Request:
     prompt_tokens: Sequence[int]
     params: SamplingParams = field(default_factory=SamplingParams)
     constraint: ConstraintSpec | None = None            # what the answer must look like
+    probabilities: ProbabilitySpec | None = None        # what to tell of each token
     priority: int = 0                                   # higher is served first, and may take a running seat
     deadline_s: float | None = None                     # as time.perf_counter tells it; later it ends with an error
     salt: int = 0                                       # prefixes are shared among requests of one salt
@@ -94,3 +96,4 @@ class Event:
     error: GgpyError | None = None                      # why, if the finish reason is "error"
     num_cached: int = 0                                 # tokens of the prompt that were not computed
     time_s: float = field(default_factory=time.perf_counter)
+    probabilities: tuple[TokenProbability, ...] = ()    # of the new tokens, if they were asked for

@@ -169,8 +169,8 @@ def requests_of(command: Generate) -> list[Request]:
     deadline_s = None if command.deadline_s is None else time.perf_counter() + command.deadline_s
     return [Request(command.prompt_tokens,
                     command.params if seed is None else replace(command.params, seed=(seed + i) & MAX_SEED),
-                    constraint=command.constraint, priority=command.priority, deadline_s=deadline_s,
-                    salt=command.salt, id=command.id + i)
+                    constraint=command.constraint, probabilities=command.probabilities,
+                    priority=command.priority, deadline_s=deadline_s, salt=command.salt, id=command.id + i)
             for i in range(command.n)]
 
 

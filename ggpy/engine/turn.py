@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ggpy.engine.constraint import Constraint
 from ggpy.engine.output import OutputText
+from ggpy.engine.probabilities import ProbabilitySpec, TokenProbability, of_logits
 from ggpy.engine.request import Event, FinishReason, Request
 from ggpy.engine.sampling import Sampler
 from ggpy.engine.scheduler import Chunk
@@ -76,6 +77,7 @@ class Turn:
         self.tokens: list[int] = []                     # chosen
         self.reason: FinishReason | None = None         # why the answer ends here
         self.error: GgpyError | None = None
+        self.probabilities: list[TokenProbability] = []     # of the tokens, if they were asked for
         self._drafts = chunk.drafts
         self._logits = logits
         self._texts: list[str] = []
@@ -107,7 +109,15 @@ class Turn:
             return False
         self.tokens.append(token)
         self._texts.append(text)
+        if request.probabilities is not None:
+            self.probabilities.append(self._probability(request.probabilities, token))
         return self.reason is None and i < len(self._drafts) and self._drafts[i] == token
+
+    def _probability(self, spec: ProbabilitySpec, token: int) -> TokenProbability:
+        """Of the token chosen last, which is not in `probabilities` yet."""
+        if spec.after_sampling:
+            return self.generation.sampler.probability(token, spec.n_top)
+        return of_logits(self._logits[len(self.probabilities)], token, spec.n_top)
 
     def fail(self, error: GgpyError) -> None:
         """End the answer here; one request's trouble is not the others'."""
@@ -118,4 +128,4 @@ class Turn:
     def event(self) -> Event:
         request = self.generation.request
         return Event(request.id, tuple(self.tokens), "".join(self._texts), self.reason, self.error,
-                     request.num_cached or 0, time.perf_counter())
+                     request.num_cached or 0, time.perf_counter(), tuple(self.probabilities))

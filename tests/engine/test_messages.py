@@ -32,6 +32,7 @@ from ggpy.engine.messages import (
     encode,
 )
 from ggpy.engine.metrics import PageUse
+from ggpy.engine.probabilities import ProbabilitySpec, TokenProbability
 from ggpy.engine.request import Event
 from ggpy.errors import ConfigError, EngineError, GgpyError, PromptTooLongError
 
@@ -41,7 +42,8 @@ def test_commands_arrive_as_they_were_sent() -> None:
     params = SamplingParams(temperature=0.3, logit_bias=((7, -math.inf),), stop=("\n", "é"), seed=2**32 - 1)
     constraint = ConstraintSpec("json_schema", '{"type": "object"}', ("</think>",))
     commands = [Generate(id=3, prompt_tokens=[1, 2**31 - 1], params=params, n=2, constraint=constraint,
-                         priority=-1, deadline_s=2.5, salt=2**40),
+                         priority=-1, deadline_s=2.5, salt=2**40,
+                         probabilities=ProbabilitySpec(5, after_sampling=True)),
                 Cancel(3), GetStatus(5), GetMetrics(6), ComputeLogits(4, [1, 2], 2), Embed(9, [[1], [2, 3]], "cls"),
                 SaveState(7, "/a/é", [1], 3), RestoreState(8, "/a"), Shutdown()]
     assert decode_commands(encode(commands)) == commands
@@ -49,8 +51,9 @@ def test_commands_arrive_as_they_were_sent() -> None:
 
 def test_answers_arrive_as_they_were_sent() -> None:
     """Whatever a step brings is one message."""
+    probability = TokenProbability(5, -math.inf, ((6, -0.25), (5, -math.inf)))
     answers = [Progress("compiling", "q4_k.linear", 1, 9), Ready(4096, 61, 7, 4, True, "rank", 1, 512),
-               StartFailed(Failure("GgpyError", "x")), Tokens(3, 1, (5, 6), "ab", "stop", None, 32, 1.5),
+               StartFailed(Failure("GgpyError", "x")), Tokens(3, 1, (5,), "ab", "stop", None, 32, 1.5, (probability,)),
                Reply(4, Status(1, 2, (PageUse(1, 2, 3),))), Reply(5, "text"), Reply(7, SavedTokens([1], 2, 3)),
                 Reply(6, error=Failure("RequestError", "no"))]
     assert decode_answers(encode(answers)) == answers

@@ -422,7 +422,7 @@ def test_the_default_chain_and_greedy_are_compiled_with_a_model() -> None:
 KERNELS = {
     f"{name}.{attribute}": value for name in (
         "sample_rows", "sample_order", "sample_mask", "sample_penalties", "sample_dry", "sample_cuts",
-        "sample_temperature", "sample_draws")
+        "sample_temperature", "sample_draws", "sample_left")
     for attribute, value in vars(importlib.import_module(f"ggpy.kernels.cpu.{name}")).items()
     if getattr(value, "is_kernel", False)}
 

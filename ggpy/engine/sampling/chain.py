@@ -22,6 +22,7 @@ from ggpy.kernels.cpu.sample_candidates import (
     DYNAMIC,
     FEW,
     LARGEST,
+    LEFT,
     MASK,
     MIN_P,
     MIROSTAT,
@@ -35,6 +36,7 @@ from ggpy.kernels.cpu.sample_candidates import (
 )
 
 MASKING = "sample_mask.mask"
+KEEPING = "sample_left.left"
 KEEP_THE_BEST = ("top_n_sigma", "top_k", "top_p", "min_p")
 ALL_TOKENS = 1 << 40            # as the length of a window
 LOG_FLOAT32_MAX = 88.7228391
@@ -72,8 +74,11 @@ def active_samplers(p: SamplingParams) -> list[str]:
 
 
 def make_chain(p: SamplingParams, biases: Mapping[int, float], breakers: Breakers, seed: int, *,
-               is_masked: bool = False) -> list[Entry]:
-    """The entries of a request's tape, in their order; with `is_masked` the first one is that of a mask."""
+               is_masked: bool = False, keeps_left: bool = False) -> list[Entry]:
+    """The entries of a request's tape, in their order.
+
+    With `is_masked` the first one is that of a mask; with `keeps_left` the last one copies what the others leave.
+    """
     chain = [Entry(MASKING, argument_block(MASK, words=0))] if is_masked else []
     if biases:
         chain.append(_bias(biases))
@@ -82,9 +87,9 @@ def make_chain(p: SamplingParams, biases: Mapping[int, float], breakers: Breaker
         names = ["temperature"] if p.temperature != 1 else []
     for i, name in enumerate(names):
         chain.append(_sampler(name, p, breakers, seed, floor_p=p.min_p if names[i + 1 : i + 2] == ["min_p"] else 0.0))
-    if chain and chain[-1].kernel == "sample_order.best" and not p.mirostat:
-        return chain            # nothing is left to chance
-    return [*chain, *_selector(p, seed)]
+    if p.mirostat or not chain or chain[-1].kernel != "sample_order.best":      # else nothing is left to chance
+        chain += _selector(p, seed)
+    return [*chain, Entry(KEEPING, argument_block(LEFT, n=0, ids=0, weights=0))] if keeps_left else chain
 
 
 def methods_of(p: SamplingParams, chain: list[Entry]) -> set[str]:

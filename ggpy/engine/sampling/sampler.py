@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggpy.engine.config import SamplingParams
+from ggpy.engine.probabilities import TokenProbability, of_weights
 from ggpy.engine.sampling.chain import make_chain, methods_of, uses_dry, window_length
 from ggpy.engine.sampling.dry import NO_BREAKERS, Breakers, breakers_of
 from ggpy.errors import GgpyError
 from ggpy.kernels.cpu import library
 from ggpy.kernels.cpu.arguments import argument_block
-from ggpy.kernels.cpu.sample_candidates import MASK, METHODS, RESULT, ROW
+from ggpy.kernels.cpu.sample_candidates import LANES, LEFT, MASK, METHODS, RESULT, ROW
 from ggpy.text import Tokenizer
 
 Float32 = NDArray[np.float32]
@@ -29,14 +30,17 @@ class Sampler:
     """
 
     def __init__(self, params: SamplingParams, banned: Iterable[int] = (), breakers: Breakers = NO_BREAKERS, *,
-                 is_masked: bool = False) -> None:
+                 is_masked: bool = False, keeps_left: bool = False) -> None:
         self.params = params.with_seed()
         assert self.params.seed is not None
         biases = dict.fromkeys(banned, -math.inf)
         for token, value in params.logit_bias:
             biases[token] = biases.get(token, 0) + value
-        self._chain = make_chain(params, biases, breakers, self.params.seed, is_masked=is_masked)
+        self._chain = make_chain(params, biases, breakers, self.params.seed, is_masked=is_masked,
+                                 keeps_left=keeps_left)
         self._is_masked = is_masked
+        self._keeps_left = keeps_left
+        self._left_ids, self._left_weights = np.empty(0, np.int32), np.empty(0, np.float32)
         self._mask: Mask | None = None
         self._n_window = window_length(params)
         self._window = np.empty(0, np.int32)
@@ -53,15 +57,18 @@ class Sampler:
         self._row = argument_block(ROW, **row)
 
     @classmethod
-    def for_tokenizer(cls, params: SamplingParams, tokenizer: Tokenizer, *, is_masked: bool = False) -> Sampler:
-        """The sampler of a request to a model that has this tokenizer; with `is_masked`, its rows may have masks.
+    def for_tokenizer(cls, params: SamplingParams, tokenizer: Tokenizer, *, is_masked: bool = False,
+                      keeps_left: bool = False) -> Sampler:
+        """The sampler of a request to a model that has this tokenizer.
+
+        With `is_masked`, its rows may have masks; with `keeps_left`, `probability` can tell what it chose among.
 
         Raises RequestError for a logit bias on a token that the model does not have.
         """
         params.check_vocabulary(tokenizer.n_vocab)
         breakers = breakers_of(tokenizer, params.dry_sequence_breakers) if uses_dry(params) else NO_BREAKERS
         banned = {*tokenizer.suppress_tokens, *(tokenizer.eog_ids if params.ignore_eos else ())}
-        return cls(params, banned, breakers, is_masked=is_masked)
+        return cls(params, banned, breakers, is_masked=is_masked, keeps_left=keeps_left)
 
     def row(self, logits: Float32, tokens: Sequence[int], mask: Mask | None = None) -> NDArray[np.int64]:
         """What "sample_rows.run" needs to choose the next token, given `logits` (n_vocab,) and all `tokens` before it.
@@ -74,6 +81,8 @@ class Sampler:
             self._chain[0].arguments[MASK.words // 8] = 0 if mask is None else mask.ctypes.data
         else:
             assert mask is None, "this sampler takes no masks"
+        if self._keeps_left:
+            self._make_room_for_left(len(logits))
         n = min(self._n_window, len(tokens))
         if n:
             self._window = np.empty(3 * n, np.int32)
@@ -97,3 +106,17 @@ class Sampler:
                             "number, expected a finite number; is the model file damaged, or are all tokens banned"
                             f"{', or all that the answer may go on with' if self._mask is not None else ''}?")
         return int(self._result[RESULT.token // 8])
+
+    def probability(self, token: int, n_top: int) -> TokenProbability:
+        """How probable `token`, which was chosen last, was to be drawn, and the most probable `n_top` of all that could
+        have been."""
+        n = int(self._chain[-1].arguments[LEFT.n // 8])
+        return of_weights(self._left_ids[:n], self._left_weights[:n], token, n_top)
+
+    def _make_room_for_left(self, n_vocab: int) -> None:
+        size = -(-n_vocab // LANES) * LANES
+        if len(self._left_ids) < size:
+            self._left_ids, self._left_weights = np.empty(size, np.int32), np.empty(size, np.float32)
+            arguments = self._chain[-1].arguments
+            arguments[LEFT.ids // 8] = self._left_ids.ctypes.data
+            arguments[LEFT.weights // 8] = self._left_weights.ctypes.data

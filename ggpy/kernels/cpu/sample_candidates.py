@@ -86,6 +86,7 @@ DYNAMIC = fields("low high exponent")                   # all float64
 DRAW = fields("random needs_two")                       # needs_two: a single candidate takes no number
 MIROSTAT = fields("mu tau eta")                         # all float64
 ADAPTIVE = fields("target decay weighted_sum total_weight")     # all float64
+LEFT = fields("n ids weights")                          # addresses of int32 and float32, with room for all tokens
 
 
 def work_bytes(name: str, n_vocab: int) -> int:
@@ -102,7 +103,7 @@ CALLS = {
     "sample_cuts.typical": "sort weigh count keep reach first", "sample_cuts.xtc": "sort weigh keep",
     "sample_temperature.dynamic": "sort weigh best", "sample_draws.draw": "weigh reach",
     "sample_draws.mirostat_1": "sort first", "sample_draws.mirostat_2": "sort weigh keep first",
-    "sample_draws.adaptive": "weigh",
+    "sample_draws.adaptive": "weigh", "sample_left.left": "weigh",
 }
 
 # what the default chain and temperature 0 need, compiled with the model's kernels
@@ -114,4 +115,4 @@ COMMON = ("sample_rows.run", "sample_order.best", "sample_order.weigh", "sample_
 RARE = ("sample_order.first", "sample_order.find", "sample_mask.mask", "sample_penalties.bias",
         "sample_penalties.penalties", "sample_dry.dry", "sample_cuts.top_n_sigma", "sample_cuts.typical",
         "sample_cuts.xtc", "sample_temperature.dynamic", "sample_draws.mirostat_1", "sample_draws.mirostat_2",
-        "sample_draws.mirostat_learn", "sample_draws.adaptive", "sample_draws.adaptive_learn")
+        "sample_draws.mirostat_learn", "sample_draws.adaptive", "sample_draws.adaptive_learn", "sample_left.left")
