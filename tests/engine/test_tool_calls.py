@@ -33,6 +33,11 @@ def calls(**options: Any) -> str:
     ({"begin": "[", "end": "]", "between": ", "}, f"[{SUM}]", f"[{SUM}, {TIME}]"),
     ({"begin": "<t>", "end": "</t>", "has_begun": True, "is_parallel": True},
      f"{SUM}</t><t>{TIME}</t>", f"<t>{SUM}</t>"),
+    ({"begin": "<t>", "end": "</t>"}, f"<t>\n{SUM}\n</t>", f"<t>\n\n{SUM}</t>"),
+    ({"begin": "<f=", "name_end": ">", "end": "</f>", "is_parallel": True},
+     '<f=now>{}</f><f=add>{"a": 1, "b": 2}</f>', "<f=now>\n{}</f>"),
+    ({"begin": "<ts>", "end": "</ts>", "between": "", "name_begin": "<t>f.", "name_end": ":", "arguments_end": "</t>",
+      "is_numbered": True, "is_parallel": True}, "<ts><t>f.now:0:{}</t><t>f.now:1:{}</t></ts>", "<ts></ts>"),
     ({"name_key": "tool", "arguments_key": "args"}, '{"tool": "now", "args": {}}', TIME),
     ({}, '{\n  "name": "now",\n  "arguments": {}\n}', '{   "name": "now", "arguments": {}}'),
 ])
@@ -72,7 +77,7 @@ def accept(constraint: Constraint, text: str) -> None:
     ('{"tools": []}', r"\$.tools: expected a list of tools"),
     ('{"tools": [1]}', r"\$.tools\[0\].name: expected the name of a tool, found 1"),
     ('{"tools": [{"name": "a"}], "begin": 1}', r"\$.begin: 1 has the wrong type"),
-    ('{"tools": [{"name": "a"}], "start": ""}', r"\$.start: expected one of arguments_key, begin"),
+    ('{"tools": [{"name": "a"}], "start": ""}', r"\$.start: expected one of arguments_end, arguments_key, begin"),
     ('{"tools": [{"name": "a"}, {"name": "a"}]}', r'\$.tools\[1\].name: there is a tool "a" before it'),
     (json.dumps({"tools": [NOW, {"type": "function", "function": {"name": "f", "parameters": {
         "properties": {"x": {"minimum": "1"}}}}}]}),

@@ -70,13 +70,23 @@ def test_a_call_is_known_before_its_arguments_are_complete() -> None:
     assert parser.feed("\n</tool_call>") == parser.finish() == []
 
 
-@given(st.text(alphabet='<>tolcahink/_{}[]":,\\ \nARGSTOLnme1', max_size=60), st.data())
-def test_no_text_is_an_error_and_pieces_change_nothing(text: str, data: st.DataObject) -> None:
+PARTS = ["f", "a", " ", "\n", "{", "}", "[", "]", "(", ")", '"', "'", ",", ":", "=", "1", "true", "\\", "\\u00e9", "é",
+         '{"name": "f", "arguments": ', '{"a": "b"}', "name", "call:", "<think>", "</think>", "```json", "<", "to=f"]
+
+
+@given(st.data())
+def test_no_text_is_an_error_and_pieces_change_nothing(data: st.DataObject) -> None:
     """Whatever a model writes is content, reasoning or calls, the same in any pieces."""
     tool_format = data.draw(st.sampled_from(FORMATS))
+    tags = [*tool_format.begins, *tool_format.marks, *getattr(tool_format, "separators", ())]
+    parts = data.draw(st.lists(st.sampled_from(PARTS + tags * 3) | st.text(max_size=3), max_size=20))
+    text = "".join(parts)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     pieces = [text[a:b] for a, b in itertools.pairwise([0, *cuts, len(text)])]
     answer = parse(text, tool_format, reasoning=THINK)
     assert parse_pieces(pieces, tool_format, reasoning=THINK) == answer
-    if not answer.calls and "think>" not in text and not tool_format.dropped:
+    if not answer.calls and "think>" not in text and not tool_format.dropped and tool_format.name not in SILENT:
         assert answer.content == text
+
+
+SILENT = ("harmony", "functionary")     # texts without calls have headers too, which are no content

@@ -50,6 +50,8 @@ def in_pieces(pieces: list[str], tool_format: ToolFormat) -> Answer:
      [("python", {"code": 'print(1)\nx = {"}": None}'})]),
     ("hermes", 'Use <tool_call> like this: <tool_call>{"nom": 1}', 'Use <tool_call> like this: <tool_call>{"nom": 1}',
      []),
+    ("hermes", '<tool_call>{"name": "f", "arguments": [1]}</tool_call>',
+     '<tool_call>{"name": "f", "arguments": [1]}</tool_call>', []),
     ("apriel", f'<tool_calls>[{{"name": "get_time", "arguments": {OSLO_JSON}}}, {{"name": "get_time", "arguments": '
                f'{PARIS_JSON}}}]</tool_calls>', "", TWO),
     ("granite", f'<|tool_call|>[{{"name": "get_time", "arguments": {OSLO_JSON}}}]', "", ONE),
@@ -130,6 +132,23 @@ def test_calls_of_each_format_are_read_at_every_split(name: str, text: str, cont
     for i in range(1, len(text)):
         assert in_pieces([text[:i], text[i:]], BY_NAME[name]) == answer
     assert in_pieces(list(text), BY_NAME[name]) == answer
+
+
+@pytest.mark.parametrize("tool_format", [each for each in FORMATS if each.shape], ids=lambda each: each.name)
+def test_calls_as_a_grammar_writes_them_are_read(tool_format: ToolFormat) -> None:
+    """The shape of a format is one that it reads, from the trigger on."""
+    shape = tool_format.shape
+    assert shape is not None
+    number = ":0" if shape.is_numbered else ""
+    call = (f'{{"{shape.name_key}": "get_time", "{shape.arguments_key}": {OSLO_JSON}}}' if shape.name_end is None
+            else f"{shape.name_begin}get_time{number}{shape.name_end}{OSLO_JSON}{shape.arguments_end}")
+    n_calls = 2 if shape.begin else 1
+    text = (f"{shape.begin}{shape.between.join([call] * n_calls)}{shape.end}" if shape.between is not None
+            else f"{shape.begin}{call}{shape.end}" * n_calls)
+    answer = in_pieces([text], tool_format)
+    assert [(each.name, json.loads(each.arguments)) for each in answer.calls] == ONE * n_calls
+    assert answer.content == ""
+    assert all(text.startswith(trigger) for trigger in tool_format.triggers)
 
 
 def test_ids_that_a_model_writes_are_kept() -> None:

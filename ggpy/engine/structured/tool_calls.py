@@ -1,4 +1,4 @@
-"""Calls of tools as a model writes them: JSON objects with a name and arguments, between texts of its own."""
+"""Calls of tools as a model writes them: a name and arguments in JSON, between texts of its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ class ToolCalls:
 
     `tools` are `{"name": ..., "parameters": schema}`, or that as "function" of an object, as in the OpenAI API. A call
     is `begin {"name": ..., "arguments": ...} end`. With `between`, several calls are one such text with that between
-    them; without, each has its own begin and end, with or without a line break before it.
+    them; without, each has its own begin and end, with or without a line break before it. Whitespace may stand between
+    these texts and a call. With `name_end`, a call is no object but `name_begin name name_end {...} arguments_end`,
+    and `is_numbered` puts ":0" and the like behind the name.
     """
 
     tools: Sequence[Mapping[str, Any]]
@@ -33,6 +35,10 @@ class ToolCalls:
     has_begun: bool = False         # whether `begin` is already there: it may be what the constraint starts behind
     name_key: str = "name"
     arguments_key: str = "arguments"
+    name_begin: str = ""
+    name_end: str | None = None
+    arguments_end: str = ""
+    is_numbered: bool = False
 
     def source(self) -> str:
         """What a ConstraintSpec takes. Equal calls have equal sources."""
@@ -49,22 +55,34 @@ def tool_grammar(source: str, tokens: GrammarTokens) -> str:
         more = (f' (/\\n?/ {begin} body {end})*' if calls.between is None
                 else f" ({_symbols(calls.between, tokens)} body)*")
     first = f"{first_begin} body {end}{more}" if calls.between is None else f"{first_begin} body{more} {end}"
-    lines = [f"start: {first}", f"WS: /{WHITESPACE}/"]
+    lines = [f"start: {first}", f"WS: /{WHITESPACE}/", "NUMBER: /:[0-9]{1,3}/"]
     names: list[str] = []
     for i, tool in enumerate(calls.tools):
         name, schema = _tool(tool, f"$.tools[{i}]")
         if name in names:
             raise GrammarError(f"$.tools[{i}].name: there is a tool {shown_json(name)} before it")
         names.append(name)
-        parts = ["{", json.dumps(calls.name_key), ":", json.dumps(name), ",", json.dumps(calls.arguments_key), ":"]
-        lines.append(f"call{i}: {' WS? '.join(map(_literal, parts))} WS? arguments{i} WS? {_literal('}')}")
+        lines.append(f"call{i}: {_call(calls, name, f'arguments{i}', tokens)}")
         lines.append(f"arguments{i}: %json {inline_schema(schema)}")
-    lines.append("body: " + " | ".join(f"call{i}" for i in range(len(names))))
+    before = " WS?" if calls.begin and calls.name_end is None else ""
+    behind = " WS?" if calls.end and calls.name_end is None else ""
+    lines.append(f"body:{before} ({' | '.join(f'call{i}' for i in range(len(names)))}){behind}")
     return "\n".join([*lines, ""])
 
 
+def _call(calls: ToolCalls, name: str, arguments: str, tokens: GrammarTokens) -> str:
+    """The rule of a call of the tool `name`; `arguments` is that of its arguments."""
+    if calls.name_end is not None:
+        number = "NUMBER" if calls.is_numbered else ""
+        return " ".join((_symbols(calls.name_begin, tokens), _literal(name), number, _symbols(calls.name_end, tokens),
+                         arguments, _symbols(calls.arguments_end, tokens)))
+    parts = ["{", json.dumps(calls.name_key), ":", json.dumps(name), ",", json.dumps(calls.arguments_key), ":"]
+    return f"{' WS? '.join(map(_literal, parts))} WS? {arguments} WS? {_literal('}')}"
+
+
 def _read(value: Any) -> ToolCalls:
-    types = {"tools": list, "is_parallel": bool, "has_begun": bool, "between": (str, type(None))}
+    types = {"tools": list, "is_parallel": bool, "has_begun": bool, "is_numbered": bool, "between": (str, type(None)),
+             "name_end": (str, type(None))}
     if not isinstance(value, dict) or not isinstance(value.get("tools"), list) or not value["tools"]:
         raise GrammarError(f"$.tools: expected a list of tools, found {shown_json(value)}")
     if len(value["tools"]) > MAX_TOOLS:

@@ -62,12 +62,14 @@ def _named_calls(text: str, calls: list[_Call]) -> NamedCalls:
     if len(calls) == 1:
         begin = head.strip(SPACES)
         return NamedCalls(name="derived", begins=(begin,), separators=_marks(separator), ends=_marks(tail),
-                          marks=_marks(begin, separator, tail))
+                          marks=_marks(begin, separator, tail), shape=CallShape(begin, tail, name_end=separator))
     section, begin, end = _apart(head, text[first.end:calls[1].name])
     section_end = tail.removeprefix(end).strip(SPACES)
+    shape = (CallShape(section, section_end, "", name_begin=begin, name_end=separator, arguments_end=end) if section
+             else CallShape(begin, end, name_end=separator))
     return NamedCalls(name="derived", begins=_marks(section) or (begin,), call_begins=_marks(begin) if section else (),
                       separators=_marks(separator), ends=_marks(end), section_ends=_marks(section_end),
-                      marks=_marks(section, begin, separator, end, section_end))
+                      marks=_marks(section, begin, separator, end, section_end), shape=shape)
 
 
 def _tagged_calls(text: str, names: list[int]) -> Iterator[TaggedCalls]:

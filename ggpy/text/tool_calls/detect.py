@@ -49,13 +49,15 @@ def _tool_format(template: ChatTemplate) -> ToolFormat:
 
 
 def _reader(formats: Iterable[ToolFormat], text: str, n_calls: int = 1) -> ToolFormat | None:
-    """The first of `formats` that finds the calls of the probe in `text`, and leaves least of it as content."""
-    left: list[tuple[int, ToolFormat]] = []
+    """The first of `formats` that finds the calls of the probe in `text`; rather one that has all texts of its shape
+    there, and leaves little as content."""
+    found: list[tuple[tuple[bool, int], ToolFormat]] = []
     for each in formats:
         answer = parse_answer(text, each, probes.TOOLS)
         if _is_probe(answer, n_calls):
-            left.append((len(answer.content), each))
-    return min(left, key=lambda pair: pair[0])[1] if left else None
+            is_strange = each.shape is not None and not all(part in text for part in each.shape.texts())
+            found.append(((is_strange, len(answer.content)), each))
+    return min(found, key=lambda pair: pair[0])[1] if found else None
 
 
 def _derived(template: ChatTemplate, one: str, two: str | None) -> ToolFormat | None:

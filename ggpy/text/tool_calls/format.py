@@ -13,14 +13,28 @@ from ggpy.text.tool_calls.tool_list import ToolList
 
 @dataclass(frozen=True, slots=True)
 class CallShape:
-    """Calls as a grammar has to write them: `begin {name_key: name, arguments_key: arguments} end`, with whitespace
-    around the object if need be. With `between`, several stand between one `begin` and `end`, that between them."""
+    """Calls as a grammar has to write them: `begin {name_key: name, arguments_key: arguments} end`.
+
+    With `between`, several stand between one `begin` and `end`, that between them. With `name_end`, a call is
+    `name_begin name name_end arguments arguments_end`; `is_numbered` puts ":0", ":1" and so on behind names.
+    """
 
     begin: str = ""
     end: str = ""
     between: str | None = None
     name_key: str = "name"
     arguments_key: str = "arguments"
+    name_begin: str = ""
+    name_end: str | None = None
+    arguments_end: str = ""
+    is_numbered: bool = False
+
+    def texts(self) -> tuple[str, ...]:
+        """The texts that stand in every call."""
+        keys = ("name_key", "arguments_key") if self.name_end is None else ()
+        values = (self.begin, self.end, self.name_begin, self.name_end, self.arguments_end,
+                  *(f'"{getattr(self, key)}"' for key in keys))
+        return tuple(text for text in values if text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +43,7 @@ class ToolFormat(ABC):
 
     `begins`, at least one, are the texts with which calls begin; what stands before one is content. `marks` are all
     texts that may be control tokens and that the parser has to see, so that they must be decoded. `shape` is None if
-    the calls are no JSON objects with name and arguments.
+    the arguments are no JSON.
     """
 
     name: str

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ggpy.text.tool_calls.format import CallShape, ToolFormat
-from ggpy.text.tool_calls.json_text import read_json, read_text
+from ggpy.text.tool_calls.json_text import loaded, read_json, read_text
 from ggpy.text.tool_calls.output import Output, new_call_id
 from ggpy.text.tool_calls.scanner import Scanner, Steps
 from ggpy.text.tool_calls.tool_list import ToolList
@@ -155,18 +155,22 @@ class _Call:
         if not (yield from read_json(s, pieces.append)):
             return False
         self._arguments = as_object("".join(pieces))
-        return True
+        return self._arguments is not None
 
 
-def as_object(text: str) -> str:
-    """Arguments that a model wrote as the JSON `text`: an object may stand in a string, and nothing is none."""
+def as_object(text: str) -> str | None:
+    """Arguments that a model wrote as the JSON `text`, as an object, which may stand in a string; null is an empty one.
+
+    None if they are anything else.
+    """
     value = json.loads(text)
     if isinstance(value, str):
+        text = value
         try:
-            return value if isinstance(json.loads(value), dict) else text
+            value = loaded(value)
         except (ValueError, RecursionError):
-            return text
-    return "{}" if value is None else text
+            return None
+    return "{}" if value is None else text if isinstance(value, dict) else None
 
 
 def _ignore(text: str) -> None:

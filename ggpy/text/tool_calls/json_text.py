@@ -43,6 +43,15 @@ def read_text(s: Scanner) -> Steps[str | None]:
     return _without_halves(text)
 
 
+def loaded(text: str) -> Any:
+    """The value of JSON text. Raises ValueError or RecursionError if it is not JSON, NaN and Infinity being none."""
+    return json.loads(text, parse_constant=_no_number)
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no number in JSON")
+
+
 def dumped(value: Any) -> str:
     """`value` as JSON text with its characters as they are. Raises ValueError if it holds a number that JSON lacks."""
     return _without_halves(json.dumps(value, ensure_ascii=False, allow_nan=False))

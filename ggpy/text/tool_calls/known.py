@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ggpy.text.tool_calls.code_calls import PYTHON_TAG
 from ggpy.text.tool_calls.format import CallShape, ToolFormat
 from ggpy.text.tool_calls.functionary import FunctionTags, Recipients
@@ -16,14 +18,19 @@ from ggpy.text.tool_calls.tagged_calls import TaggedCalls
 
 HERMES = tagged("hermes", "<tool_call>", "</tool_call>", also=("<tools>", "<function_call>"), is_bare=True)
 APRIEL = tagged("apriel", "<tool_calls>", "</tool_calls>", is_list=True)
+MINIMAX_M1 = JsonCalls(name="minimax-m1", begins=("<tool_calls>",), ends=("</tool_calls>",),
+                       marks=("<tool_calls>", "</tool_calls>"),
+                       shape=CallShape("<tool_calls>\n", "\n</tool_calls>", "\n"))
 NEMOTRON = tagged("nemotron", "<TOOLCALL>", "</TOOLCALL>", is_list=True)
 GRANITE = tagged("granite", "<|tool_call|>", is_list=True)
 FIREFUNCTION = tagged("firefunction", "functools", is_list=True)
-GIGACHAT = tagged("gigachat", "<|function_call|>", also=("function call<|role_sep|>",))
+GIGACHAT = tagged("gigachat", "<|function_call|>")
+GIGACHAT_ROLE = tagged("gigachat-role", "function call<|role_sep|>\n")
 COMMAND_R7B = tagged("command-r7b", "<|START_ACTION|>", "<|END_ACTION|>", is_list=True, name_key="tool_name",
                      arguments_key="parameters", dropped=("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>",
                                                           "<|END_TEXT|>"))
-COMMAND_R = tagged("command-r", "Action:", "```", is_list=True, name_key="tool_name", arguments_key="parameters")
+COMMAND_R = JsonCalls(name="command-r", begins=("Action:",), ends=("```",), shape=CallShape(
+    "Action:\n```json\n[", "]```", ", ", name_key="tool_name", arguments_key="parameters"))
 APERTUS = JsonCalls(name="apertus", begins=("<|tools_prefix|>",), ends=("<|tools_suffix|>",), name_is_key=True,
                     marks=("<|tools_prefix|>", "<|tools_suffix|>"))
 LLAMA = LlamaCalls(name="llama", begins=(PYTHON_TAG,), marks=(PYTHON_TAG,), is_bare=True,
@@ -32,27 +39,38 @@ GENERIC = JsonCalls(name="generic", is_bare=True, shape=CallShape())
 
 MISTRAL_LIST = tagged("mistral-list", "[TOOL_CALLS]", is_list=True, new_id=new_short_id)
 MISTRAL = NamedCalls(name="mistral", begins=("[TOOL_CALLS]",), marks=("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"),
-                     separators=("[ARGS]",), id_separator="[CALL_ID]", new_id=new_short_id)
+                     separators=("[ARGS]",), id_separator="[CALL_ID]", new_id=new_short_id,
+                     shape=CallShape("[TOOL_CALLS]", name_end="[ARGS]"))
 _DEEPSEEK_SECTIONS = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls｜>", "<｜tool_calls_begin｜>", "<｜tool calls begin｜>")
-DEEPSEEK = NamedCalls(
+_DEEPSEEK = NamedCalls(
     name="deepseek", begins=(*_DEEPSEEK_SECTIONS, "<｜tool▁call▁begin｜>"), call_begins=("<｜tool▁call▁begin｜>",),
     separators=("<｜tool▁sep｜>",), has_kind=True, ends=("<｜tool▁call▁end｜>",),
     section_ends=("<｜tool▁calls▁end｜>",),
     marks=(*_DEEPSEEK_SECTIONS, "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>",
            "<｜tool▁calls▁end｜>"))
+DEEPSEEK = replace(_DEEPSEEK, shape=CallShape(
+    "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "", name_begin="<｜tool▁call▁begin｜>", name_end="<｜tool▁sep｜>",
+    arguments_end="<｜tool▁call▁end｜>"))
+DEEPSEEK_R1 = replace(_DEEPSEEK, name="deepseek-r1", shape=CallShape(
+    "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "\n", name_begin="<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
+    name_end="\n```json\n", arguments_end="\n```<｜tool▁call▁end｜>"))
 KIMI = NamedCalls(
     name="kimi", begins=("<|tool_calls_section_begin|>", "<|tool_call_begin|>"), call_begins=("<|tool_call_begin|>",),
     separators=("<|tool_call_argument_begin|>",), ends=("<|tool_call_end|>",),
     section_ends=("<|tool_calls_section_end|>",), name_prefix="functions.", has_number=True,
     marks=("<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>",
-           "<|tool_calls_section_end|>"))
+           "<|tool_calls_section_end|>"),
+    shape=CallShape("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "",
+                    name_begin="<|tool_call_begin|>functions.", name_end="<|tool_call_argument_begin|>",
+                    arguments_end="<|tool_call_end|>", is_numbered=True))
 SOLAR = NamedCalls(
     name="solar", begins=("<|tool_calls|>", "<|tool_call:begin|>"), call_begins=("<|tool_call:begin|>",),
     id_separator="<|tool_call:name|>", id_is_first=True, separators=("<|tool_call:args|>",),
     ends=("<|tool_call:end|>",),
     marks=("<|tool_calls|>", "<|tool_call:begin|>", "<|tool_call:name|>", "<|tool_call:args|>", "<|tool_call:end|>"))
 FUNCTIONARY_TAGS = FunctionTags(name="functionary-tags", begins=("<function=", PYTHON_TAG), separators=(">",),
-                                ends=("</function>",), marks=("<function=", "</function>", PYTHON_TAG))
+                                ends=("</function>",), marks=("<function=", "</function>", PYTHON_TAG),
+                                shape=CallShape("<function=", "</function>", name_end=">"))
 FUNCTIONARY = Recipients(name="functionary")
 HARMONY = Harmony(name="harmony", marks=MARKS, reads_thoughts=True, told_by=("<|channel|>", "analysis"))
 
@@ -89,7 +107,7 @@ GEMMA = GemmaCalls(name="gemma", begins=("<|tool_call>",), ends=("<tool_call|>",
                    marks=("<|tool_call>", "<tool_call|>", '<|"|>'))
 
 FORMATS: tuple[ToolFormat, ...] = (
-    HARMONY, KIMI, DEEPSEEK, DEEPSEEK_TAGS, SOLAR, MISTRAL_LIST, MISTRAL, COMMAND_R7B, COMMAND_R, FUNCTIONARY_TAGS,
-    FUNCTIONARY, LLAMA, HERMES, APRIEL, NEMOTRON, GRANITE, FIREFUNCTION, GIGACHAT, APERTUS, GLM, QWEN_CODER, SEED,
-    MINIMAX, MINICPM, LFM, FUNCTION_GEMMA, GEMMA, GENERIC,
+    HARMONY, KIMI, DEEPSEEK_R1, DEEPSEEK, DEEPSEEK_TAGS, SOLAR, MISTRAL_LIST, MISTRAL, COMMAND_R7B, COMMAND_R,
+    FUNCTIONARY_TAGS, FUNCTIONARY, LLAMA, HERMES, APRIEL, MINIMAX_M1, NEMOTRON, GRANITE, FIREFUNCTION, GIGACHAT,
+    GIGACHAT_ROLE, APERTUS, GLM, QWEN_CODER, SEED, MINIMAX, MINICPM, LFM, FUNCTION_GEMMA, GEMMA, GENERIC,
 )

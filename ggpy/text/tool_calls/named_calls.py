@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from ggpy.text.tool_calls.format import ToolFormat
@@ -104,7 +103,7 @@ class NamedCalls(ToolFormat):
         pieces: list[str] = []
         if c == '"' and (yield from read_json(s, pieces.append)):
             arguments = as_object("".join(pieces))
-            if isinstance(json.loads(arguments), dict):
+            if arguments is not None:
                 out.call(name, arguments, call_id)
                 return True
         return False

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ggpy.text.tool_calls.json_text import loaded
+
 
 class ToolList:
     """Tools as OpenAI's API has them. What is malformed in them counts as not said."""
@@ -40,14 +42,10 @@ class ToolList:
         """Argument `key` of tool `name`, which the model wrote as `text`, as JSON."""
         if not self.is_text(name, key):
             try:
-                json.loads(text, parse_constant=_no_number)
+                loaded(text)
                 return text.strip()
             except (ValueError, RecursionError):
                 pass
             if text.strip() in ("True", "False", "None"):
                 return {"True": "true", "False": "false", "None": "null"}[text.strip()]
         return json.dumps(text, ensure_ascii=False)
-
-
-def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is no number in JSON")
