@@ -207,7 +207,7 @@ class CompletionStream(Iterator[str]):
         reason: FinishReason = (events[-1].finish_reason if events else None) or "cancelled"
         timings = Timings(len(request.prompt_tokens), len(tokens), times[0] - request.added_s, times[-1] - times[0],
                           max((event.num_cached for event in events), default=0), request.num_drafted,
-                          request.num_accepted)
+                          request.num_accepted, events[-1].miss if events else None)
         text = "".join(event.text for event in events)
         probabilities = tuple(entry for event in events for entry in event.probabilities)
         return Completion(text, tokens, reason, timings, request.params.seed, probabilities)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ggpy.engine.probabilities import TokenProbability
+from ggpy.engine.radix import Miss
 from ggpy.engine.request import FinishReason
 
 
@@ -19,6 +20,7 @@ class Timings:
     n_cached: int = 0           # of the prompt, tokens that an earlier request had read already
     n_drafted: int = 0          # tokens that were guessed and checked
     n_accepted: int = 0         # of these, tokens that were right
+    miss: Miss | None = None    # the first token of the prompt that had to be read, and why; None: it was cancelled
 
     @property
     def prompt_tokens_per_s(self) -> float:
@@ -51,3 +53,8 @@ class Completion:
     def n_cached(self) -> int:
         """Of these, tokens that an earlier request had read already."""
         return self.timings.n_cached
+
+    @property
+    def miss(self) -> Miss | None:
+        """The first token of the prompt that had to be read, and why; None of an answer that was cancelled."""
+        return self.timings.miss

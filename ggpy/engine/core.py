@@ -129,7 +129,7 @@ class EngineCore:
         n_preempted = self.scheduler.num_preempted
         chunks = self.scheduler.schedule(start_s)
         for request in self.scheduler.admitted:
-            self._note_admission(request)
+            self.metrics.admitted(start_s - request.added_s)
         if not chunks:
             return events
         self._masks.start([(generation.constraint, chunk.drafts) for chunk in chunks if chunk.n_outputs
@@ -205,7 +205,7 @@ class EngineCore:
                                   f"came; {request.num_generated:,} tokens were generated")
             text = self._live[request.id].text.finish()
             self._finish(request, "error")
-            events.append(Event(request.id, (), text, "error", error, request.num_cached or 0))
+            events.append(Event(request.id, (), text, "error", error, request.num_cached or 0, request.miss))
         return events
 
     def _draft(self) -> None:
@@ -258,12 +258,10 @@ class EngineCore:
             self._finish(request, turn.reason)
         return event
 
-    def _note_admission(self, request: Request) -> None:
-        assert request.admitted_s is not None, "it was admitted"
-        assert request.num_cached is not None, "it was looked up"
-        assert request.miss is not None, "it was looked up"
-        self.metrics.admitted(request.admitted_s - request.added_s, len(request.prompt_tokens), request.num_cached,
-                              request.miss.cause)
+    def _note_lookup(self, request: Request) -> None:
+        """Count what the cache had of a prompt; while it is read, others may still compute some of it."""
+        if request.num_cached is not None and request.miss is not None:
+            self.metrics.looked_up(len(request.prompt_tokens), request.num_cached, request.miss.cause)
 
     def _note_times(self, request: Request, event: Event) -> None:
         """Remember when tokens came."""
@@ -271,7 +269,8 @@ class EngineCore:
             return
         if request.last_token_s is None:
             request.first_token_s = event.time_s
-            self.metrics.first_token(event.time_s - request.added_s)
+            self.metrics.first_token(event.time_s - request.added_s, len(event.tokens))
+            self._note_lookup(request)
         else:
             self.metrics.inter_token(event.time_s - request.last_token_s, len(event.tokens))
         request.last_token_s = event.time_s
@@ -287,6 +286,8 @@ class EngineCore:
         self.scheduler.remove(request)
         if self.speculator is not None:
             self.speculator.finished(request)
+        if request.first_token_s is None:
+            self._note_lookup(request)
         self.metrics.finished(request_stats(request))
         del self._live[request.id]
 

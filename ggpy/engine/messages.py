@@ -18,6 +18,7 @@ from ggpy.engine.config import Pooling, SamplingParams
 from ggpy.engine.constraint import ConstraintSpec
 from ggpy.engine.metrics import PageUse
 from ggpy.engine.probabilities import ProbabilitySpec, TokenProbability
+from ggpy.engine.radix import Miss
 from ggpy.engine.request import Event, FinishReason
 from ggpy.errors import EngineError, GgpyError
 
@@ -193,6 +194,7 @@ class Tokens(Message, frozen=True):
     finish_reason: FinishReason | None = None   # set in the last one of an answer
     error: Failure | None = None                # why, if the finish reason is "error"
     num_cached: int = 0                         # tokens of the prompt that were not computed
+    miss: Miss | None = None                    # in the last one: why it was no more of them
     time_s: float = 0.0
     probabilities: tuple[TokenProbability, ...] = ()    # of `tokens`, if they were asked for
 
@@ -200,7 +202,7 @@ class Tokens(Message, frozen=True):
     def of(cls, event: Event, index: int = 0) -> Tokens:
         error = None if event.error is None else Failure.of(event.error)
         return cls(event.request_id, index, event.tokens, event.text, event.finish_reason, error, event.num_cached,
-                   event.time_s, event.probabilities)
+                   event.miss, event.time_s, event.probabilities)
 
     @classmethod
     def failure(cls, request_id: int, index: int, error: GgpyError) -> Tokens:

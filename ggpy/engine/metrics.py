@@ -116,9 +116,9 @@ class EngineMetrics:
         self.n_queued = 0
         self.n_rejected = 0
         self.n_finished: Counter[str] = Counter()       # by reason
-        self.n_looked_up = 0                            # prompt tokens of admitted requests
+        self.n_looked_up = 0                            # prompt tokens of requests whose prompt is read
         self.n_cached = 0                               # those of them that were in the cache
-        self.n_missed: Counter[str] = Counter()         # admitted requests, by why no more was in the cache
+        self.n_missed: Counter[str] = Counter()         # those requests, by why no more was in the cache
         self.ttft_s = Histogram(REQUEST_BOUNDS_S)
         self.queue_s = Histogram(REQUEST_BOUNDS_S)
         self.prefill_s = Histogram(REQUEST_BOUNDS_S)
@@ -158,16 +158,20 @@ class EngineMetrics:
         """A request was refused, since too many wait."""
         self.n_rejected += 1
 
-    def admitted(self, queue_s: float, n_prompt: int, n_cached: int, miss_cause: str) -> None:
-        """A request runs for the first time; `n_cached` of its `n_prompt` tokens were in the cache."""
+    def admitted(self, queue_s: float) -> None:
+        """A request runs for the first time."""
         self.queue_s.observe(queue_s)
+
+    def looked_up(self, n_prompt: int, n_cached: int, miss_cause: str) -> None:
+        """A request's prompt is read; `n_cached` of its `n_prompt` tokens were in the cache."""
         self.n_looked_up += n_prompt
         self.n_cached += n_cached
         self.n_missed[miss_cause] += 1
 
-    def first_token(self, ttft_s: float) -> None:
-        """A request got its first token `ttft_s` after its arrival."""
+    def first_token(self, ttft_s: float, n_tokens: int = 1) -> None:
+        """A request got its first token, and drafts that were right with it, `ttft_s` after its arrival."""
         self.ttft_s.observe(ttft_s)
+        self.generation.add(n_tokens - 1, 0.0)
 
     def inter_token(self, gap_s: float, n_tokens: int = 1) -> None:
         """A request got `n_tokens` in one step, `gap_s` after those before."""

@@ -95,5 +95,6 @@ class Event:
     finish_reason: FinishReason | None = None           # set in the request's last event
     error: GgpyError | None = None                      # why, if the finish reason is "error"
     num_cached: int = 0                                 # tokens of the prompt that were not computed
+    miss: Miss | None = None                            # in the last event: why it was no more of them
     time_s: float = field(default_factory=time.perf_counter)
     probabilities: tuple[TokenProbability, ...] = ()    # of the new tokens, if they were asked for

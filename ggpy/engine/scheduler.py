@@ -73,9 +73,9 @@ class Scheduler:
     """One loop, one budget of rows a step. `waiting` requests hold no pages; `running` ones have a seat.
 
     In a step, requests that generate come first, with their drafts, then prompts share what is left: the one with least
-    to read first, but waiting counts too. Pages that are short go to the requests that rank first; others give way, and
-    resume by computing what the cache has lost by then. The request that ranks first always gets on, since every one
-    fits the pool when it is alone (EngineCore checks it): so all finish.
+    to read first, but waiting counts too, and priority before both. Pages that are short go to the requests that rank
+    first; others give way, and resume by computing what the cache has lost by then. The request that ranks first always
+    gets on, since every one fits the pool when it is alone (EngineCore checks it): so all finish.
     """
 
     def __init__(self, cache: KVCache, *, max_batch_tokens: int, max_outputs: int, max_running: int,
@@ -149,14 +149,18 @@ class Scheduler:
             if request.state != "running":      # it gave way meanwhile
                 continue
             drafts = request.draft_tokens[: max(0, min(spare, batch.outputs - 1))]
+            assert request.kv is not None, "who runs has pages"
+            if not self.cache.reserve(request.kv, request.num_computed + 1 + len(drafts)):
+                drafts = ()                     # nobody gives way to guesses
             if self._reserve_pages(request, 1 + len(drafts), batch):
                 batch.add(Chunk(request, 1, drafts, is_answer=True))
                 spare -= len(drafts)
 
     def _read_prompts(self, batch: Batch, now_s: float) -> None:
-        """Chunks of prompts, the shortest rest first; a long wait makes up for length."""
-        def rest(request: Request) -> tuple[float, int]:
-            return request.num_pending - AGEING_ROWS_S * (now_s - request.added_s), request.id
+        """Chunks of prompts: of higher priority first, then the shortest rest; a long wait makes up for length."""
+        def rest(request: Request) -> tuple[int, float, int]:
+            waited = AGEING_ROWS_S * (now_s - request.added_s)
+            return -request.priority, request.num_pending - waited, request.id
 
         for request in sorted((r for r in self.running if not batch.has(r)), key=rest):
             if batch.rows <= 0 or batch.outputs <= 0:
@@ -206,18 +210,31 @@ class Scheduler:
 
     def _fits_whole(self, request: Request) -> bool:
         """Whether the pages that nobody needs suffice for all tokens of `request`, beside what those who run lack."""
-        lacking = sum(pages_for(len(r.tokens)) - r.kv.n_pages for r in self.running if r.kv is not None)
-        shared = self.cache.find(request.tokens, request.salt).num_held_pages
-        needed = pages_for(len(request.tokens)) - shared
-        return self.cache.n_free[0] + self.cache.n_idle[0] >= lacking + needed
+        cache = self.cache
+        shared = cache.find(request.tokens, request.salt).num_held_pages
+        for group, (n_free, n_idle) in enumerate(zip(cache.n_free, cache.n_idle, strict=True)):
+            lacking = sum(max(0, self._pages_needed(r, group) - r.kv.n_pages + r.kv.first_held[group])
+                          for r in self.running if r.kv is not None)
+            needed = self._pages_needed(request, group) - (shared if group == 0 else 0)
+            if n_free + n_idle < lacking + needed:
+                return False
+        return True
+
+    def _pages_needed(self, request: Request, group: int) -> int:
+        """Pages of a KV group that `request` needs at a time until all of its tokens are computed."""
+        n_pages, window = pages_for(len(request.tokens)), self.cache.windows[group]
+        if group == 0 or window is None:
+            return n_pages
+        return min(n_pages, pages_for(window + min(request.num_pending, self.max_batch_tokens)) + 1)
 
     def _is_being_read(self, request: Request) -> bool:
         """Whether a running request computes the very tokens now that `request` needs next.
 
-        Reading them twice would cost more than the wait: so many requests with one long beginning read it once.
+        Reading them twice would cost more than the wait: so many requests with one long beginning read it once. But
+        nobody waits for a lower priority, which may itself be waiting.
         """
         return any(
-            not reader.is_generating and reader.salt == request.salt and
+            not reader.is_generating and reader.salt == request.salt and reader.priority >= request.priority and
             shares_next_page(reader, request)
             for reader in self.running)
 

@@ -128,4 +128,5 @@ class Turn:
     def event(self) -> Event:
         request = self.generation.request
         return Event(request.id, tuple(self.tokens), "".join(self._texts), self.reason, self.error,
-                     request.num_cached or 0, time.perf_counter(), tuple(self.probabilities))
+                     request.num_cached or 0, None if self.reason is None else request.miss, time.perf_counter(),
+                     tuple(self.probabilities))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ggpy.engine.config import Pooling, SamplingParams
 from ggpy.engine.outputs import Float32
+from ggpy.engine.radix import Miss
 from ggpy.engine.request import Request
 from ggpy.errors import ConfigError, OutOfMemoryError, PromptTooLongError, QueueFullError, RequestError
 from tests.engine.conftest import whole
@@ -68,6 +69,17 @@ def test_events_carry_tokens_and_text(make_driver: MakeDriver) -> None:
     assert [token for event in events for token in event.tokens] == r.output_tokens
     assert [event.finish_reason for event in events] == [None, None, "length"]
     assert driver.text(r) == "".join(chr(65 + token) for token in r.output_tokens)
+
+
+def test_the_last_event_says_why_no_more_was_reused(make_driver: MakeDriver) -> None:
+    """The first prompt was new; the second one differs from it behind 40 tokens."""
+    driver = make_driver()
+    first, second = request(range(50)), request([*range(40), *range(10)])
+    for r, expected in ((first, Miss("new_prefix", 0)), (second, Miss("edited_history", 40))):
+        driver.run(r)
+        *events, last = driver.events[r.id]
+        assert [event.miss for event in events] == [None] * len(events)
+        assert (last.miss, last.num_cached) == (expected, expected.position)
 
 
 def test_the_end_token_ends_the_answer_and_has_no_text(make_driver: MakeDriver) -> None:

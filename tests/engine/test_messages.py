@@ -33,6 +33,7 @@ from ggpy.engine.messages import (
 )
 from ggpy.engine.metrics import PageUse
 from ggpy.engine.probabilities import ProbabilitySpec, TokenProbability
+from ggpy.engine.radix import Miss
 from ggpy.engine.request import Event
 from ggpy.errors import ConfigError, EngineError, GgpyError, PromptTooLongError
 
@@ -53,7 +54,8 @@ def test_answers_arrive_as_they_were_sent() -> None:
     """Whatever a step brings is one message."""
     probability = TokenProbability(5, -math.inf, ((6, -0.25), (5, -math.inf)))
     answers = [Progress("compiling", "q4_k.linear", 1, 9), Ready(4096, 61, 7, 4, True, "rank", 1, 512),
-               StartFailed(Failure("GgpyError", "x")), Tokens(3, 1, (5,), "ab", "stop", None, 32, 1.5, (probability,)),
+               StartFailed(Failure("GgpyError", "x")),
+               Tokens(3, 1, (5,), "ab", "stop", None, 32, Miss("evicted", 32), 1.5, (probability,)),
                Reply(4, Status(1, 2, (PageUse(1, 2, 3),))), Reply(5, "text"), Reply(7, SavedTokens([1], 2, 3)),
                 Reply(6, error=Failure("RequestError", "no"))]
     assert decode_answers(encode(answers)) == answers

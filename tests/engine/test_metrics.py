@@ -22,7 +22,7 @@ def step(*, n_rows: int = 1, n_prompt_rows: int = 0, n_running: int = 1, step_s:
 def test_prompt_tokens_are_those_computed_and_cached_ones_have_a_count_of_their_own() -> None:
     """Of a prompt of 100 tokens 60 were cached; 40 were read in two steps, the second one with another's token."""
     metrics = EngineMetrics()
-    metrics.admitted(0.0, n_prompt=100, n_cached=60, miss_cause="edited_history")
+    metrics.looked_up(n_prompt=100, n_cached=60, miss_cause="edited_history")
     metrics.step(step(n_rows=32, n_prompt_rows=32, forward_s=0.25))
     metrics.step(step(n_rows=9, n_prompt_rows=8, forward_s=0.5))
     metrics.step(step(n_rows=2, n_prompt_rows=0, forward_s=0.125))
@@ -36,14 +36,14 @@ def test_prompt_tokens_are_those_computed_and_cached_ones_have_a_count_of_their_
 
 
 def test_generated_tokens_are_the_first_ones_and_those_that_follow() -> None:
-    """Two requests with 1 and 1 + 1 + 3 tokens; times begin at the first token."""
+    """Two requests with 1 and 2 + 1 + 3 tokens, of which 2 came at once; times begin at the first token."""
     metrics = EngineMetrics()
     metrics.first_token(1.0)
-    metrics.first_token(2.0)
+    metrics.first_token(2.0, n_tokens=2)
     metrics.inter_token(0.25)
     metrics.inter_token(0.5, n_tokens=3)
     found = samples(metrics)
-    assert found["llamacpp:tokens_predicted_total"] == 6
+    assert found["llamacpp:tokens_predicted_total"] == 7
     assert found["llamacpp:tokens_predicted_seconds_total"] == 0.75
     assert found["ggpy:inter_token_latency_seconds_count"] == 2
     assert found["ggpy:time_to_first_token_seconds_sum"] == 3.0
@@ -161,7 +161,7 @@ def test_a_fresh_engine_has_every_metric_of_llama_server(name: str) -> None:
 def test_a_snapshot_is_plain() -> None:
     """Counts by name, pages by group."""
     metrics = EngineMetrics(lambda: EngineLoad(1, 0, (PageUse(5, 3, 2),)))
-    metrics.admitted(0.0, 10, 4, "evicted")
+    metrics.looked_up(10, 4, "evicted")
     metrics.first_token(0.1)
     found = metrics.snapshot()
     assert found["pages"] == [{"free": 5, "idle": 3, "held": 2}]

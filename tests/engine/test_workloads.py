@@ -5,7 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.engine.workloads import MODELS, workloads
+from ggpy.engine.config import SamplingParams
+from ggpy.engine.messages import Generate
+from ggpy.engine.service import requests_of
+from tests.engine.workloads import MODELS, Arrival, serve, workloads
 from tests.models.arch_data import ArchModel
 
 N_WORKLOADS = 10        # of each model
@@ -26,3 +29,14 @@ def test_requests_of_random_workloads_get_what_they_get_alone(
     for what in ("hits", "preempted", "accepted", "constrained", "cancelled", "demand_over_200%", "one_at_a_time"):
         assert counts[what], f"no workload covers {what}"
     assert counts["drafted"] > counts["accepted"]
+
+
+def test_several_answers_to_one_prompt_read_it_once(arch_model: Callable[[str], ArchModel]) -> None:
+    """The others copy the last page, which is not full, and compute the last token: each has to choose after it."""
+    with workloads(arch_model("llama_q8_0")) as some:
+        requests = requests_of(Generate(prompt_tokens=[*range(90)], n=3, params=SamplingParams(seed=1, max_tokens=5)))
+        serve(some.alone, [(Arrival(0, Generate(prompt_tokens=()), None), r) for r in requests])
+        metrics = some.alone.metrics
+    assert [r.num_cached for r in requests] == [0, 89, 89]
+    assert (metrics.n_looked_up, metrics.n_cached) == (270, 178)
+    assert metrics.n_rows.total == 90 + 2 + 3 * 4

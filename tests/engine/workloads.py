@@ -139,7 +139,7 @@ class Workloads:
         self.tokenizer = Tokenizer.from_metadata(GGUFFile(model.path).metadata)
         self._recorder = Recorder(alone)
         config = EngineConfig(n_ctx=N_CTX, max_batch_tokens=alone.max_tokens, step_ms=0)
-        self._alone = self._core(self._recorder, config)
+        self.alone = self._core(self._recorder, config)
         self._n_alone = 0
 
     def run(self, seed: int) -> Outcome:
@@ -168,7 +168,7 @@ class Workloads:
         """What `request` gets when nobody else is there and nothing is cached."""
         self._n_alone += 1
         alone = Request(request.prompt_tokens, request.params, constraint=request.constraint, salt=-1 - self._n_alone)
-        events = serve(self._alone, [(Arrival(0, Generate(prompt_tokens=()), None), alone)])[alone.id]
+        events = serve(self.alone, [(Arrival(0, Generate(prompt_tokens=()), None), alone)])[alone.id]
         rows = self._recorder.rows_of(alone)
         self._recorder.rows.clear()
         return Answer(alone.output_tokens, text_of(events), alone.finish_reason, rows)

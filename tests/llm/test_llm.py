@@ -261,11 +261,13 @@ def test_the_speed_of_the_prompt_leaves_out_what_was_cached() -> None:
 
 
 def test_a_completion_says_what_was_cached(load: Callable[..., LLM]) -> None:
-    """The same prompt again: all of it but the last token, which gives the logits."""
+    """The same prompt again: all of it but the last token, which gives the logits. What was new the first time."""
     llm = load(n_ctx=128)
-    llm.generate([7] * 40, GREEDY)
+    new = llm.generate([7] * 40, GREEDY)
     completion = llm.generate([7] * 40, GREEDY)
     assert (completion.n_prompt, completion.n_cached, completion.timings.n_cached) == (40, 39, 39)
+    assert [each.miss and (each.miss.cause, each.miss.position) for each in (new, completion)] == [
+        ("new_prefix", 0), ("none", 39)]
 
 
 def test_a_completion_says_its_seed(load: Callable[..., LLM]) -> None:

@@ -15,7 +15,8 @@ def engine() -> EngineMetrics:
     """One that has served a request in two steps: 60 of 100 prompt tokens were cached, one of three drafts fitted."""
     metrics = EngineMetrics(lambda: EngineLoad(1, 4, (PageUse(free=10, idle=5, held=5),)))
     metrics.queued()
-    metrics.admitted(0.01, 100, 60, "edited_history")
+    metrics.admitted(0.01)
+    metrics.looked_up(100, 60, "edited_history")
     metrics.step(StepStats(40, 40, 1, 0.5, 0.4))
     metrics.first_token(0.5)
     metrics.step(StepStats(4, 0, 1, 0.1, 0.1, n_preempted=2, n_drafted=3, accepted=(1,)))
