@@ -22,7 +22,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench.environment import commit, machine
-from ggpy.engine.constraint import ConstraintSpec, Grammars
+from ggpy.engine.constraint import ConstraintSpec
+from ggpy.engine.structured.constraint import Grammars
 from ggpy.gguf import GGUFFile
 from ggpy.hub.resolve import resolve_model
 from ggpy.text import Tokenizer

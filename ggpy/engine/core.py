@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING
 
 from ggpy.backends.base import PAGE_TOKENS, Backend
 from ggpy.engine.config import EngineConfig, Pooling
-from ggpy.engine.constraint import Grammars
 from ggpy.engine.embeddings import embed_texts
 from ggpy.engine.masks import MaskWriter
 from ggpy.engine.metrics import EngineLoad, EngineMetrics, PageUse
@@ -33,6 +34,9 @@ from ggpy.errors import (
 )
 from ggpy.text import StreamDecoder, Tokenizer
 
+if TYPE_CHECKING:
+    from ggpy.engine.structured.constraint import Grammars
+
 
 class EngineCore:
     """Serves any number of requests on one backend. Nothing happens but in its methods, and one thread calls them: only
@@ -51,11 +55,17 @@ class EngineCore:
         self.config = config
         self.speculator = speculator
         self.metrics = EngineMetrics(self._load)
-        self._grammars = Grammars(tokenizer)
         self._masks = MaskWriter(tokenizer.n_vocab)
         self._sampling = SamplingMemory(backend.team)
         self._live: dict[int, Generation] = {}
         self.reset()
+
+    @functools.cached_property
+    def _grammars(self) -> Grammars:
+        """Made by the first request that has a constraint, since it loads llguidance."""
+        from ggpy.engine.structured.constraint import Grammars
+
+        return Grammars(self.tokenizer)
 
     def close(self) -> None:
         """Free the backend; no other method makes sense any more."""

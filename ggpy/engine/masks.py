@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ggpy.engine.constraint import Constraint
+if TYPE_CHECKING:
+    from ggpy.engine.structured.constraint import Constraint
 
 Masks = NDArray[np.int32]
-Work = tuple[Constraint, Sequence[int]]     # a constraint, and the drafts after which it is asked too
+Work = tuple["Constraint", Sequence[int]]   # a constraint, and the drafts after which it is asked too
 
 
 class MaskWriter:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ggpy.engine.constraint import Constraint
 from ggpy.engine.output import OutputText
 from ggpy.engine.probabilities import ProbabilitySpec, TokenProbability, of_logits
 from ggpy.engine.request import Event, FinishReason, Request
 from ggpy.engine.sampling import Sampler
 from ggpy.engine.scheduler import Chunk
 from ggpy.errors import GgpyError
+
+if TYPE_CHECKING:
+    from ggpy.engine.structured.constraint import Constraint
 
 Float32 = NDArray[np.float32]
 

@@ -6,7 +6,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ggpy.engine.constraint import Constraint, ConstraintSpec, Grammars
+from ggpy.engine.constraint import ConstraintSpec
+from ggpy.engine.structured.constraint import Constraint, Grammars
 from ggpy.text import Tokenizer
 from tests.text.token_data import CONTROL, NORMAL, USER_DEFINED, byte_bpe, sentencepiece
 

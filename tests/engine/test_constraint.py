@@ -5,7 +5,8 @@ import threading
 import numpy as np
 import pytest
 
-from ggpy.engine.constraint import ConstraintSpec, Grammars
+from ggpy.engine.constraint import ConstraintSpec
+from ggpy.engine.structured.constraint import Grammars
 from ggpy.errors import GrammarError, RequestError
 from tests.engine.grammars import (
     CALL,
