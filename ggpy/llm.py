@@ -49,7 +49,8 @@ class LLM:
     may be "f32" as well, or "q8_0", which takes half of what "f16" does. `repack` "off" reads weights where the file
     has them, "auto" does so where memory is short. A step has at most `max_batch_tokens` tokens; None is 512, or the
     context of an encoder, whose texts have to fit a step. Prompts are read in steps of about `step_ms` milliseconds,
-    between which other requests go on, if that makes reading no slower; 0: in the largest ones. `progress` is told of
+    between which other requests go on, if that makes reading no slower; 0: in the largest ones. Of `cache_audit` cache
+    hits one is computed again and compared (0: none); what differs is logged as an error. `progress` is told of
     every kernel that had to be compiled.
 
     Tokens are guessed from text that occurred before, and by `draft_model`, a path or a name of a smaller model with
@@ -65,12 +66,13 @@ class LLM:
     def __init__(self, model: str | os.PathLike[str], *, n_ctx: int | None = None, pool_tokens: int | None = None,
                  n_threads: int | None = None, compute: Compute = "int8", cache_type_k: KVType = "f16",
                  cache_type_v: KVType = "f16", repack: Repack = "auto", max_batch_tokens: int | None = None,
-                 step_ms: float = DEFAULT_STEP_MS, chat_template: str | ChatTemplate | None = None,
+                 step_ms: float = DEFAULT_STEP_MS, cache_audit: int = 0,
+                 chat_template: str | ChatTemplate | None = None,
                  draft_model: str | os.PathLike[str] | None = None,
                  speculation: SpeculationConfig | None = None, progress: Progress | None = None) -> None:
         options = ModelOptions(n_ctx=n_ctx, pool_tokens=pool_tokens, n_threads=n_threads, compute=compute,
                                cache_type_k=cache_type_k, cache_type_v=cache_type_v, repack=repack,
-                               max_batch_tokens=max_batch_tokens, step_ms=step_ms,
+                               max_batch_tokens=max_batch_tokens, step_ms=step_ms, cache_audit=cache_audit,
                                speculation=SpeculationConfig() if speculation is None else speculation,
                                draft_model=None if draft_model is None else resolve(draft_model))
         self.path = resolve(model)

@@ -45,6 +45,7 @@ class ModelOptions:
     repack: Repack = "auto"
     max_batch_tokens: int | None = None     # None: DEFAULT_BATCH_TOKENS, or the whole context of an encoder
     step_ms: float = DEFAULT_STEP_MS
+    cache_audit: int = 0
     speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
     draft_model: str | os.PathLike[str] | None = None       # a file
 
@@ -54,10 +55,10 @@ class ModelOptions:
         for name, choices in (("compute", Compute), ("cache_type_k", KVType), ("cache_type_v", KVType),
                               ("repack", Repack)):
             check_choice(name, getattr(self, name), get_args(choices))
-        for name in ("n_ctx", "pool_tokens", "n_threads", "max_batch_tokens"):
+        for name in ("n_ctx", "pool_tokens", "n_threads", "max_batch_tokens", "cache_audit"):
             value = getattr(self, name)
             if value is not None:
-                least = {"n_ctx": 2, "pool_tokens": self.n_ctx or 2}.get(name, 1)
+                least = {"n_ctx": 2, "pool_tokens": self.n_ctx or 2, "cache_audit": 0}.get(name, 1)
                 object.__setattr__(self, name, whole_number(name, value, least))
 
 
@@ -84,7 +85,8 @@ def open_core(gguf: GGUFFile, tokenizer: Tokenizer, options: ModelOptions,
     pool_tokens = options.pool_tokens or n_ctx
     max_batch_tokens = min(options.max_batch_tokens or DEFAULT_BATCH_TOKENS, pool_tokens)      # a step has no more
     config = EngineConfig(n_ctx=n_ctx, n_ctx_train=hparams.n_ctx_train, max_batch_tokens=max_batch_tokens,
-                          max_running=MAX_RUNNING, step_ms=options.step_ms, pooling=pooling_of(gguf))
+                          max_running=MAX_RUNNING, step_ms=options.step_ms, cache_audit=options.cache_audit,
+                          pooling=pooling_of(gguf))
     sizes = {"max_tokens": max_batch_tokens, "max_outputs": min(max_batch_tokens, MAX_RUNNING),
              **backend_options(options, progress)}
     backend = open_with_pool(gguf, n_ctx, pool_tokens, **sizes)

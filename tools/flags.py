@@ -217,6 +217,9 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--step-ms", type=_milliseconds, default=DEFAULT_STEP_MS, metavar="MS",
                        help="read prompts in steps of about so long while others generate, if that makes "
                        f"reading no slower; 0: any (default: {DEFAULT_STEP_MS:g})")
+    group.add_argument("--cache-audit", type=_one_in, default=0, metavar="1/N",
+                       help="of N prompts that the cache has a part of, compute that of one again, while others go on, "
+                       "and compare every bit; what differs is logged as an error (default: none)")
     add_load_flags(group)
     parser.set_defaults(fail=parser.error)
 
@@ -239,6 +242,13 @@ def add_load_flags(group: argparse._ArgumentGroup) -> None:
                            help=f"type of {what} in memory; q8_0 takes half of what f16 does (default: f16)")
 
 
+def _one_in(text: str) -> int:
+    match = re.fullmatch(r"1/([1-9]\d{0,8})", text)
+    if match is None:
+        raise argparse.ArgumentTypeError("expected a part such as 1/100, or 1/1 for all")
+    return int(match[1])
+
+
 def _milliseconds(text: str) -> float:
     try:
         return EngineConfig(n_ctx=2, step_ms=float(text)).step_ms
@@ -257,4 +267,5 @@ def model_options(args: argparse.Namespace) -> dict[str, Any]:
         "n_threads": None if args.threads < 0 else args.threads,
         "max_batch_tokens": min(args.batch_size, args.ubatch_size), "repack": args.repack, "compute": args.compute,
         "cache_type_k": args.cache_type_k, "cache_type_v": args.cache_type_v, "step_ms": args.step_ms,
+        "cache_audit": args.cache_audit,
     }

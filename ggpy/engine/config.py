@@ -30,6 +30,7 @@ class EngineConfig:
     max_running: int = 64           # requests that hold pages at the same time
     max_queue: int = 1024           # requests that may wait
     step_ms: float = DEFAULT_STEP_MS    # prompts are read in steps of about so long while others generate; 0: any
+    cache_audit: int = 0            # of so many cache hits one is computed again and compared; 0: none
     n_ctx_train: int | None = None      # tokens that the model was trained for, if that is known; only messages tell it
     pooling: Pooling | None = None      # that the model was made for; None: it does not say
 
@@ -42,7 +43,8 @@ class EngineConfig:
         return f", or load the model with a larger context{limit} by -c on the command line or n_ctx in Python"
 
     def __post_init__(self) -> None:
-        for name, least in (("n_ctx", 2), ("max_batch_tokens", 1), ("max_running", 1), ("max_queue", 1)):
+        for name, least in (("n_ctx", 2), ("max_batch_tokens", 1), ("max_running", 1), ("max_queue", 1),
+                            ("cache_audit", 0)):
             if getattr(self, name) < least:
                 raise ConfigError(f"{name}={getattr(self, name)}: expected {least} or more")
         if not isinstance(self.step_ms, int | float) or not 0 <= self.step_ms < math.inf:      # nan too

@@ -8,6 +8,7 @@ from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
 
 from ggpy.backends.base import PAGE_TOKENS, Backend
+from ggpy.engine.audit import Auditor
 from ggpy.engine.config import EngineConfig, Pooling
 from ggpy.engine.embeddings import embed_texts
 from ggpy.engine.masks import MaskWriter
@@ -79,17 +80,19 @@ class EngineCore:
         backend, config = self.backend, self.config
         self.cache = KVCache([group.window for group in backend.kv_groups], backend.n_pages, backend.table_pages,
                              backend.copy_page)
+        self._auditor = Auditor(backend, self.cache, self.metrics, config.cache_audit,
+                                lambda: self.scheduler.pace.rows(backend.max_tokens, len(self.scheduler.running)))
         self.scheduler = Scheduler(
             self.cache, max_batch_tokens=min(config.max_batch_tokens, backend.max_tokens),
             max_outputs=backend.max_outputs, max_running=config.max_running, max_queue=config.max_queue,
-            step_ms=config.step_ms)
+            step_ms=config.step_ms, release=self._auditor.release)
         if self.speculator is not None:
             self.speculator.reset()
         self._live.clear()
 
     @property
     def has_work(self) -> bool:
-        return bool(self._live)
+        return bool(self._live) or self._auditor.is_busy
 
     def prepare(self, request: Request) -> Generation:
         """Make ready what `request` needs beside the model. Its samplers may have to be compiled: this can take long.
@@ -133,6 +136,7 @@ class EngineCore:
 
         After an exception only `reset` makes sense.
         """
+        self._auditor.go_on()
         start_s = time.perf_counter()
         events = self._end_late(start_s)
         self._draft()
@@ -140,6 +144,7 @@ class EngineCore:
         chunks = self.scheduler.schedule(start_s)
         for request in self.scheduler.admitted:
             self.metrics.admitted(start_s - request.added_s)
+            self._auditor.admitted(request)
         if not chunks:
             return events
         self._masks.start([(generation.constraint, chunk.drafts) for chunk in chunks if chunk.n_outputs

@@ -136,6 +136,9 @@ class EngineMetrics:
         self.longest = 0                                # tokens of the longest request so far
         self.prompt = Rate()                            # tokens computed, and the time of passes that computed some
         self.generation = Rate()                        # tokens behind the first, and the requests' times, added up
+        # audits of the cache
+        self.n_audits = 0
+        self.n_audit_differences = 0
         # drafts
         self.n_drafted = 0
         self.n_drafts = 0
@@ -193,6 +196,11 @@ class EngineMetrics:
             self.n_accepted_at += [0] * (n_accepted - len(self.n_accepted_at))
             for i in range(n_accepted):
                 self.n_accepted_at[i] += 1
+
+    def audited(self, n_differences: int) -> None:
+        """What a request reused was computed again, and so many differences were found."""
+        self.n_audits += 1
+        self.n_audit_differences += n_differences
 
     def finished(self, stats: RequestStats) -> None:
         """A request ended, however it did."""

@@ -108,7 +108,12 @@ def engine_families(m: EngineMetrics, load: EngineLoad) -> Iterator[Metric]:
         (m.n_running, "step_requests", "Requests served in a step"),
     ):
         yield histogram_family(f"ggpy:{name}", help, histogram)
-    yield CounterMetricFamily("ggpy:num_preemptions", "Times that a request had to give up its pages", m.n_preempted)
+    for name, help, value in (
+        ("num_preemptions", "Times that a request had to give up its pages", m.n_preempted),
+        ("cache_audits", "Cache hits computed again and compared", m.n_audits),
+        ("cache_audit_differences", "Differences that audits have found", m.n_audit_differences),
+    ):
+        yield CounterMetricFamily(f"ggpy:{name}", help, value)
     pages = GaugeMetricFamily("ggpy:kv_pages", "Pages of the KV cache, by group of layers and use",
                               labels=["group", "use"])
     for group, use in enumerate(load.pages):

@@ -79,8 +79,10 @@ class Scheduler:
     """
 
     def __init__(self, cache: KVCache, *, max_batch_tokens: int, max_outputs: int, max_running: int,
-                 max_queue: int, step_ms: float = 0) -> None:
+                 max_queue: int, step_ms: float = 0, release: Callable[[], bool] = lambda: False) -> None:
+        """`release` gives back pages that something less urgent than any request holds; False: there is none."""
         self.cache = cache
+        self._release = release
         self.pace = Pace(step_ms)
         self.max_batch_tokens = max_batch_tokens
         self.max_outputs = max_outputs
@@ -126,6 +128,8 @@ class Scheduler:
     def make_room(self, fits: Callable[[], bool]) -> bool:
         """Preempt those who rank last until `fits` or nobody runs; returns what it said last."""
         while not fits():
+            if self._release():
+                continue
             if not self.running:
                 return False
             self._preempt(max(self.running, key=rank))
@@ -192,6 +196,8 @@ class Scheduler:
     def _admit(self, request: Request, batch: Batch, now_s: float) -> bool:
         """Give `request` a seat if there is one, and pages for all of its tokens; lower priorities give way."""
         while len(self.running) >= self.max_running or not self._fits_whole(request):
+            if len(self.running) < self.max_running and self._release():
+                continue
             victim = max(self.running, key=rank, default=None)
             if victim is None:
                 break               # alone it fits
@@ -242,6 +248,8 @@ class Scheduler:
         """Pages for the next rows of `request`; who ranks after it gives way. False if it had to go itself."""
         assert request.kv is not None, "who runs has pages"
         while not self.cache.reserve(request.kv, request.num_computed + n_rows):
+            if self._release():
+                continue
             victim = max(self.running, key=rank)
             self._preempt(victim, batch)
             if victim is request:

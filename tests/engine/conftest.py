@@ -117,11 +117,11 @@ class Driver:
 
     def __init__(self, n_pages: int | tuple[int, ...] = 8, n_ctx: int = 128, max_batch_tokens: int = 16,
                  max_running: int = 4, windows: tuple[int | None, ...] = (None,), max_queue: int = 1024,
-                 speculator: Speculator | None = None) -> None:
+                 speculator: Speculator | None = None, cache_audit: int = 0) -> None:
         self.backend = HashBackend(n_pages, max_tokens=max_batch_tokens, max_outputs=max_running, windows=windows,
                                    table_pages=pages_for(n_ctx))
         config = EngineConfig(n_ctx=n_ctx, max_batch_tokens=max_batch_tokens, max_running=max_running,
-                              max_queue=max_queue)
+                              max_queue=max_queue, cache_audit=cache_audit)
         self.core = EngineCore(self.backend, cast(Tokenizer, LetterTokenizer()), config, speculator)
         self.events: dict[int, list[Event]] = {}
 
@@ -138,11 +138,11 @@ class Driver:
         return events
 
     def check_pages(self) -> None:
-        """Each page is free, idle or held, and only running requests hold any."""
+        """Each page is free, idle or held, and only running requests and audits hold any."""
         cache = self.core.cache
         for free, idle, held, n in zip(cache.n_free, cache.n_idle, cache.n_held, cache.n_pages, strict=True):
             assert free + idle + held == n
-        if not self.core.scheduler.running:
+        if not (self.core.scheduler.running or self.core._auditor.is_busy):
             assert not any(cache.n_held)
 
     @property

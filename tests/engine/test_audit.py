@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import pytest
 
 from ggpy.backends.base import StepSequence
 from ggpy.backends.cpu import CpuBackend
 from ggpy.engine.audit import Difference, audit, audit_stored
+from ggpy.engine.config import EngineConfig, SamplingParams
+from ggpy.engine.core import EngineCore
 from ggpy.engine.radix import KVCache, SequenceKV
+from ggpy.engine.request import Event, Request
+from ggpy.text import Tokenizer
 from tests.backends.steps import cpu
+from tests.engine.conftest import LetterTokenizer
 from tests.engine.sharing import Sharing
 from tests.models.arch_data import ArchModel
 
@@ -103,3 +109,72 @@ def test_nothing_that_many_requests_share_differs(name: str, arch_model: Callabl
     assert sharing.counts["hits"] > 100
     assert sharing.counts["audits"] > 100
     assert sharing.counts["preempted"] > 10
+
+
+def read(backend: CpuBackend, cache_audit: int = 1) -> tuple[EngineCore, Callable[..., list[list[Event]]]]:
+    """An engine that audits, and a function that answers requests and returns the events of each step."""
+    tokenizer = cast(Tokenizer, LetterTokenizer())
+    core = EngineCore(backend, tokenizer, EngineConfig(n_ctx=200, max_batch_tokens=24, cache_audit=cache_audit))
+
+    def answer(*requests: Request) -> list[list[Event]]:
+        for each in requests:
+            core.add(core.prepare(each))
+        steps = []
+        while core.has_work:
+            steps.append(core.step())
+        return steps
+
+    return core, answer
+
+
+def asked(tokens: list[int], max_tokens: int = 1) -> Request:
+    return Request(tokens, SamplingParams(temperature=0, ignore_eos=True, max_tokens=max_tokens))
+
+
+@pytest.mark.parametrize(("every", "n_audits"), [(0, 0), (1, 3), (2, 1), (3, 1)])
+def test_one_in_so_many_hits_is_audited(backend: CpuBackend, every: int, n_audits: int) -> None:
+    """Three of four requests find something; audits end although nobody asks for anything any more."""
+    core, answer = read(backend, every)
+    for tokens in (TOKENS, [*TOKENS[:70], 5], [*TOKENS[:33], 6], TOKENS):
+        answer(asked(tokens))
+    assert (core.metrics.n_audits, core.metrics.n_audit_differences) == (n_audits, 0)
+    assert not any(core.cache.n_held)
+
+
+def test_answers_go_on_while_a_hit_is_audited(backend: CpuBackend) -> None:
+    """The audit reads 75 tokens again in four steps, and each of these steps brings a token."""
+    core, answer = read(backend)
+    answer(asked(TOKENS))
+    steps = answer(asked([*TOKENS[:75], 9], max_tokens=8))
+    assert [[len(event.tokens) for event in events] for events in steps] == [[1]] * 8
+    assert core.metrics.n_audits == 1
+
+
+def test_a_difference_is_an_error_in_the_log_and_a_count(
+    backend: CpuBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The request that met it goes on: it cannot know better."""
+    core, answer = read(backend)
+    answer(asked(TOKENS))
+    kv = core.cache.open(TOKENS)
+    spoil(backend, 0, kv.page_table[0, 1])
+    core.cache.close(kv)
+    again = asked([*TOKENS[:75], 9])
+    answer(again)
+    assert again.finish_reason == "length"
+    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
+    assert "the page of positions 32 and on in KV group 0; this is a bug of ggpy" in caplog.text
+    assert (core.metrics.n_audits, core.metrics.n_audit_differences) == (1, 2)
+
+
+def test_an_audit_gives_its_pages_to_requests(make_driver: Callable[..., Any]) -> None:
+    """It ends without a result where they are short, rather than anybody waiting or giving way."""
+    driver = make_driver(n_pages=8, n_ctx=256, max_batch_tokens=16, cache_audit=1)
+    long = [*range(50), *range(50)]
+    driver.run(asked(long))
+    driver.add(asked([*long, 1]))
+    driver.step()
+    assert driver.core.has_work
+    driver.run(asked([7] * 200))
+    assert driver.core.metrics.n_audits == 0
+    assert driver.core.scheduler.num_preempted == 0

@@ -26,7 +26,8 @@ def test_requests_of_random_workloads_get_what_they_get_alone(
             found += outcome.differences
             counts.update(outcome.counts)
     assert found == []
-    for what in ("hits", "preempted", "accepted", "constrained", "cancelled", "demand_over_200%", "one_at_a_time"):
+    for what in ("hits", "audits", "preempted", "accepted", "constrained", "cancelled", "demand_over_200%",
+                 "one_at_a_time"):
         assert counts[what], f"no workload covers {what}"
     assert counts["drafted"] > counts["accepted"]
 

@@ -47,6 +47,7 @@ class Settings:
     pool_tokens: int
     repack: Repack
     drafts: Drafts
+    cache_audit: int
 
 
 @dataclass(frozen=True)
@@ -156,11 +157,13 @@ class Workloads:
             recorder = Recorder(backend)
             core = self._core(recorder, EngineConfig(
                 n_ctx=N_CTX, max_batch_tokens=settings.max_batch_tokens, max_running=settings.max_running,
-                step_ms=settings.step_ms), self._speculator(settings, answers, seed))
+                step_ms=settings.step_ms, cache_audit=settings.cache_audit), self._speculator(settings, answers, seed))
             events = serve(core, live)
         for _, request in live:
             found = differences(request, events[request.id], recorder.rows_of(request), answers[request.id])
             outcome.differences += [f"{self.model.name}, workload {seed}, {settings}: {text}" for text in found]
+        if n := core.metrics.n_audit_differences:
+            outcome.differences.append(f"{self.model.name}, workload {seed}, {settings}: audits found {n} differences")
         outcome.counts.update(counts_of(core, settings, [request for _, request in live]))
         return outcome
 
@@ -244,6 +247,7 @@ def counts_of(core: EngineCore, settings: Settings, requests: Sequence[Request])
     return Counter({
         "workloads": 1, "requests": len(requests), "tokens": sum(r.num_generated for r in requests),
         "hits": sum(bool(r.num_cached) for r in requests), "preempted": core.scheduler.num_preempted,
+        "audits": core.metrics.n_audits,
         "drafted": sum(r.num_drafted for r in requests), "accepted": sum(r.num_accepted for r in requests),
         "constrained": sum(r.constraint is not None for r in requests),
         "cancelled": sum(r.finish_reason == "cancelled" for r in requests),
@@ -261,7 +265,8 @@ def random_settings(rng: random.Random) -> Settings:
         max_running=max_running, max_batch_tokens=max_batch_tokens,
         max_outputs=min(max_batch_tokens, rng.choice((max_running, 16, 32))), step_ms=rng.choice((0, 0.1, 1, 85)),
         n_threads=rng.randrange(1, 4), pool_tokens=rng.choice((2, 2, 3, 12)) * N_CTX // 2,
-        repack=rng.choice(("on", "off")), drafts=rng.choice(("none", "learnt", "told", "told")))
+        repack=rng.choice(("on", "off")), drafts=rng.choice(("none", "learnt", "told", "told")),
+        cache_audit=rng.choice((0, 1)))
 
 
 def random_arrivals(rng: random.Random) -> list[Arrival]:

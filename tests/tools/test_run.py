@@ -106,6 +106,7 @@ def test_raw_prompts_go_without_a_template(run: Run, argv: list[str], template: 
     (["m", "a", "--in-suffix", "x", "--chat-template", "chatml"], "--chat-template and --in-suffix exclude each other"),
     (["m", "a", "--temp", "hot"], "--temp hot: expected a number"),
     (["m", "a", "--step-ms", "-1"], "--step-ms -1: expected milliseconds, or 0 for steps of any length"),
+    (["m", "a", "--cache-audit", "2/3"], "--cache-audit 2/3: expected a part such as 1/100, or 1/1 for all"),
     (["m", "a", "--step-ms", "soon"], "--step-ms soon: expected a number of milliseconds"),
     (["m", "a", "-o", "no/such/file"], "-o no/such/file: there is no folder no/such"),
     (["m", "a", "-o", "/"], "-o /: this is a folder; expected a file"),
@@ -219,13 +220,14 @@ def test_model_flags(run: Run) -> None:
     """llama.cpp's 0 and -1 are translated to None; the smaller batch size counts."""
     default = {"offline": False, "n_ctx": None, "pool_tokens": None, "n_threads": None, "max_batch_tokens": 512,
                "repack": "auto", "compute": "int8", "cache_type_k": "f16", "cache_type_v": "f16", "step_ms": 85,
+               "cache_audit": 0,
                "draft_model": None, "speculation": SpeculationConfig()}
     assert run("m", "x").options == default
     options = run("m", "x", "-c", "99", "--pool-tokens", "128", "-t", "3", "-b", "64", "-nr",
-                  "-ctk", "f32", "-ctv", "q8_0", "--step-ms", "12.5").options
+                  "-ctk", "f32", "-ctv", "q8_0", "--step-ms", "12.5", "--cache-audit", "1/50").options
     assert options == default | {
         "n_ctx": 99, "pool_tokens": 128, "n_threads": 3, "max_batch_tokens": 64, "repack": "off",
-        "cache_type_k": "f32", "cache_type_v": "q8_0", "step_ms": 12.5}
+        "cache_type_k": "f32", "cache_type_v": "q8_0", "step_ms": 12.5, "cache_audit": 50}
 
 
 def test_every_sampling_parameter_has_a_flag() -> None:
