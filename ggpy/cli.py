@@ -33,6 +33,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "run": Command("ggpy.tools.run", "chat with a model, or answer one prompt"),
+    "serve": Command("ggpy.server.command", "serve models by HTTP, as llama-server does"),
     "pull": Command("ggpy.tools.pull", "download a model by name"),
     "list": Command("ggpy.tools.list", "list the models that have a name, and which are here"),
     "show": Command("ggpy.tools.show", "describe a model: architecture, quantisation, sizes"),
@@ -47,9 +48,8 @@ COMMANDS = {
 }
 
 FAILED, INTERRUPTED, BROKEN_PIPE = 1, 130, 141
-NO_SERVER = "there is no server yet: `ggpy run` answers here, and so does ggpy's library in Python"
-ABSENT = dict.fromkeys(("serve", "server", "ps", "stop"), NO_SERVER)
-SYNONYMS = {"chat": "run", "download": "pull", "ls": "list", "info": "show", "delete": "rm", "remove": "rm"}
+SYNONYMS = {"chat": "run", "download": "pull", "ls": "list", "info": "show", "delete": "rm", "remove": "rm",
+            "server": "serve"}
 HELP_WIDTH = 79     # characters
 EXAMPLES = """examples:
   ggpy run smollm2                      chat
@@ -163,8 +163,6 @@ def _unknown_command(name: str) -> str:
 
     from ggpy.tools.inputs import is_model
 
-    if name in ABSENT:
-        return f"there is no command {name!r}; {ABSENT[name]}"
     close = [f"run {name}"] if is_model(name) else difflib.get_close_matches(name, COMMANDS, n=1)
     close = [SYNONYMS[name]] if name in SYNONYMS else close
     return f"there is no command {name!r}" + (f" (did you mean `ggpy {close[0]}`?)" if close else "")

@@ -17,6 +17,7 @@ VARIABLES = {
     "GGPY_CPU": "the instructions that kernels may use, such as avx2 (default: the best this machine has)",
     "NO_COLOR": "anything: no colours",
     "LLAMA_ARG_*": "defaults of flags, as llama.cpp has them: LLAMA_ARG_CTX_SIZE, LLAMA_ARG_THREADS, ...",
+    "LLAMA_API_KEY": "keys of which requests to a server need one, separated by commas",
     "GGPY_REQUIRE_MODELS": "1: a test whose model is absent fails; 0 (default): it is skipped",
 }
 
@@ -84,6 +85,11 @@ def no_color() -> bool:
 def is_dumb_terminal() -> bool:
     """Whether the terminal can do nothing but show text."""
     return os.environ.get("TERM", "").lower() in ("dumb", "unknown")
+
+
+def api_keys() -> list[str]:
+    """The keys in LLAMA_API_KEY."""
+    return [key.strip() for key in (_variable("LLAMA_API_KEY") or "").split(",") if key.strip()]
 
 
 def llama_arg(name: str) -> str | None:

@@ -26,7 +26,7 @@ Progress = Callable[[str, int, int], None]      # kernel just compiled, how many
 
 DEFAULT_N_CTX = 4096
 DEFAULT_BATCH_TOKENS = 512
-MAX_RUNNING = 64        # requests of one step; logits are kept for so many rows
+MAX_RUNNING = 64        # requests of one step, at most; logits are kept for so many rows
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)       # in the order of llama.cpp's numbers
 
 logger = logging.getLogger("ggpy")
@@ -43,6 +43,7 @@ class ModelOptions:
     cache_type_k: KVType = "f16"
     cache_type_v: KVType = "f16"
     repack: Repack = "auto"
+    max_running: int | None = None
     max_batch_tokens: int | None = None     # None: DEFAULT_BATCH_TOKENS, or the whole context of an encoder
     step_ms: float = DEFAULT_STEP_MS
     cache_audit: int = 0
@@ -55,7 +56,7 @@ class ModelOptions:
         for name, choices in (("compute", Compute), ("cache_type_k", KVType), ("cache_type_v", KVType),
                               ("repack", Repack)):
             check_choice(name, getattr(self, name), get_args(choices))
-        for name in ("n_ctx", "pool_tokens", "n_threads", "max_batch_tokens", "cache_audit"):
+        for name in ("n_ctx", "pool_tokens", "n_threads", "max_batch_tokens", "max_running", "cache_audit"):
             value = getattr(self, name)
             if value is not None:
                 least = {"n_ctx": 2, "pool_tokens": self.n_ctx or 2, "cache_audit": 0}.get(name, 1)
@@ -85,8 +86,8 @@ def open_core(gguf: GGUFFile, tokenizer: Tokenizer, options: ModelOptions,
     pool_tokens = options.pool_tokens or n_ctx
     max_batch_tokens = min(options.max_batch_tokens or DEFAULT_BATCH_TOKENS, pool_tokens)      # a step has no more
     config = EngineConfig(n_ctx=n_ctx, n_ctx_train=hparams.n_ctx_train, max_batch_tokens=max_batch_tokens,
-                          max_running=MAX_RUNNING, step_ms=options.step_ms, cache_audit=options.cache_audit,
-                          pooling=pooling_of(gguf))
+                          max_running=min(options.max_running or MAX_RUNNING, MAX_RUNNING), step_ms=options.step_ms,
+                          cache_audit=options.cache_audit, pooling=pooling_of(gguf))
     sizes = {"max_tokens": max_batch_tokens, "max_outputs": min(max_batch_tokens, MAX_RUNNING),
              **backend_options(options, progress)}
     backend = open_with_pool(gguf, n_ctx, pool_tokens, **sizes)

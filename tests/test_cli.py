@@ -69,10 +69,8 @@ def test_a_command_that_is_missing_does_not_break_the_others(
     (["smollm2"], "ggpy: there is no command 'smollm2' (did you mean `ggpy run smollm2`?); see ggpy --help"),
     (["zzz"], "ggpy: there is no command 'zzz'; see ggpy --help"),
     (["ls"], "ggpy: there is no command 'ls' (did you mean `ggpy list`?); see ggpy --help"),
-    (["serve", "smollm2"], "ggpy: there is no command 'serve'; there is no server yet: `ggpy run` answers here, and so "
-     "does ggpy's library in Python; see ggpy --help"),
-    (["ps"], "ggpy: there is no command 'ps'; there is no server yet: `ggpy run` answers here, and so does ggpy's "
-     "library in Python; see ggpy --help"),
+    (["server"], "ggpy: there is no command 'server' (did you mean `ggpy serve`?); see ggpy --help"),
+    (["serve", "a", "-m", "b"], "ggpy serve: there are two models, a and b; give one; see ggpy serve --help"),
     (["-m", "x.gguf"], "ggpy: there is no flag -m; see ggpy --help"),
     (["list", "--path"], "ggpy list: there is no flag --path (did you mean --paths?); see ggpy list --help"),
     (["list", "all"], "ggpy list: all is one word too many; see ggpy list --help"),

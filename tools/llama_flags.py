@@ -59,7 +59,7 @@ UNSUPPORTED: dict[str, dict[str, Any]] = {
 
 
 def add_llama_flags(parser: argparse.ArgumentParser) -> None:
-    """Let `parser` know these flags; its help does not show them."""
+    """Let `parser` know these flags, but for those that it has already; its help does not show them."""
     parser.add_argument("--log-verbose", dest="verbose", action="store_true", help=argparse.SUPPRESS)
     for flags, nargs in IMPLIED.items():
         _add(parser, flags, _Implied, nargs)
@@ -72,7 +72,10 @@ def add_llama_flags(parser: argparse.ArgumentParser) -> None:
 
 def _add(parser: argparse.ArgumentParser, flags: str, action: type[argparse.Action], nargs: Any,
          const: str | None = None) -> None:
-    parser.add_argument(*flags.split(), action=action, nargs=nargs, const=const, dest=argparse.SUPPRESS,
+    unknown = [flag for flag in flags.split() if flag not in parser._option_string_actions]
+    if not unknown:
+        return
+    parser.add_argument(*unknown, action=action, nargs=nargs, const=const, dest=argparse.SUPPRESS,
                         choices=("on", "off", "auto") if nargs == "?" else None, help=argparse.SUPPRESS)
 
 

@@ -1,0 +1,90 @@
+"""The aiohttp application: what is checked of every request, and the routes of every dialect."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from aiohttp import web
+
+from ggpy.errors import GgpyError
+from ggpy.server import llama_api, llama_info, llama_text
+from ggpy.server.context import Server
+from ggpy.server.errors import Body, ErrorInfo, LoadingError, NotFoundError, info_of, llama_body
+from ggpy.server.replies import error_response
+from ggpy.server.routes import Handler, Route
+from ggpy.server.security import check_host, check_key, cors_headers
+
+DIALECTS: tuple[Callable[[Server], Sequence[Route]], ...] = (
+    llama_info.routes, llama_text.routes, llama_api.routes,
+)
+# served while the model loads, and whatever its state
+ALWAYS = frozenset({"/", "/models", "/v1/models"})
+
+logger = logging.getLogger("ggpy")
+
+
+def make_app(server: Server) -> web.Application:
+    """The application that serves `server`."""
+    app = web.Application(middlewares=[guard(server)], client_max_size=server.settings.max_body_bytes)
+
+    async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
+        response.headers.update({"Server": "llama.cpp", **cors_headers(request, server.settings)})
+
+    app.on_response_prepare.append(add_headers)
+    for dialect in DIALECTS:
+        for route in dialect(server):
+            app.router.add_route(route.method, server.settings.api_prefix + route.path, told(route))
+    return app
+
+
+def told(route: Route) -> Handler:
+    """The handler of `route`, whose errors are told as its dialect does."""
+    async def handler(request: web.Request) -> web.StreamResponse:
+        try:
+            return await route.handler(request)
+        except GgpyError as error:
+            return refusal(error, route.error_body)
+        except (web.HTTPException, ConnectionError, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            logger.exception("%s %s failed", request.method, request.path)
+            return error_response(ErrorInfo(500, "server_error", f"the server failed ({type(error).__name__})"),
+                                  route.error_body)
+
+    return handler
+
+
+def refusal(error: GgpyError, body: Body = llama_body) -> web.Response:
+    return error_response(info_of(error), body)
+
+
+def guard(server: Server) -> Callable[..., Awaitable[web.StreamResponse]]:
+    """What is checked before any route: in this order, which llama-server has too."""
+    settings = server.settings
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            check_host(request, settings)
+            if request.method == "OPTIONS":
+                return web.Response(content_type="text/html")
+            path = request.path.removeprefix(settings.api_prefix)
+            check_state(server, path)
+            check_key(request, settings, path)
+            if request.match_info.http_exception is not None:
+                raise NotFoundError("File Not Found")
+            return await handler(request)
+        except GgpyError as error:
+            return refusal(error)
+
+    return middleware
+
+
+def check_state(server: Server, path: str) -> None:
+    """Raise LoadingError while the only model loads, and when the server ends."""
+    if server.is_ending:
+        raise LoadingError("the server ends")
+    if server.models.is_single and server.models.single.state == "loading" and path not in ALWAYS:
+        raise LoadingError("Loading model")

@@ -1,0 +1,140 @@
+"""llama-server's own dialect: completion and infill."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from ggpy.server import sse
+from ggpy.server.context import Server
+from ggpy.server.errors import llama_body
+from ggpy.server.fields import Fields, read_fields
+from ggpy.server.generation import Answer, Delta, Job, complete_all, generate_all
+from ggpy.server.llama_settings import full_settings, settings_object
+from ggpy.server.models import LoadedModel
+from ggpy.server.prompts import read_prompts
+from ggpy.server.replies import json_response
+from ggpy.server.routes import Route
+from ggpy.server.sampling_fields import MAX_COUNT, read_constraint, read_sampling
+
+MAX_PROBS = 1000        # alternatives of a token
+
+
+def routes(server: Server) -> list[Route]:
+    """/completion, not OpenAI's, and /infill."""
+    async def completion(request: web.Request) -> web.StreamResponse:
+        fields = await read_fields(request)
+        async with server.models.use(fields.text("model")) as model:
+            prompts, is_list = read_prompts(fields, "prompt", model.tokenizer)
+            return await respond(request, server, model, fields, prompts, is_list=is_list)
+
+    return [Route("POST", path, completion) for path in ("/completion", "/completions")]
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionOptions:
+    """What a request wants of its reply."""
+
+    is_stream: bool
+    returns_tokens: bool
+    returns_progress: bool
+    has_timings: bool           # in each event
+    fields: list[str]           # of the final object; []: all
+    settings: dict[str, Any]    # generation_settings
+
+
+async def respond(request: web.Request, server: Server, model: LoadedModel, fields: Fields,
+                  prompts: Sequence[Sequence[int]], *, is_list: bool) -> web.StreamResponse:
+    """Complete `prompts` as `fields` wants it."""
+    jobs, options = read_jobs(server, model, fields, prompts)
+    if options.is_stream:
+        ping_s = fields.integer("sse_ping_interval", default=server.settings.sse_ping_s, least=-1)
+        return await sse.respond(request, events(model, jobs, options), error_frame=error_frame, ping_s=ping_s)
+    answers = await complete_all(model, jobs)
+    results = [final_object(model, answer, options) for answer in answers]
+    return json_response(results if is_list or len(results) > 1 else results[0])
+
+
+def read_jobs(server: Server, model: LoadedModel, fields: Fields,
+              prompts: Sequence[Sequence[int]]) -> tuple[list[Job], CompletionOptions]:
+    """What to generate for each of `prompts`, and what to tell of it. Raises RequestError."""
+    settings = server.settings
+    params = read_sampling(fields, model.defaults, model.tokenizer)
+    constraint = read_constraint(fields) or settings.constraint
+    n = fields.integer("n_cmpl", "n", default=1, least=1, most=settings.n_slots)
+    max_ms = fields.integer("t_max_predict_ms", default=-1, least=-1)
+    slot = fields.integer("id_slot", default=-1)
+    others = {
+        "stream": fields.boolean("stream", default=False),
+        "n_keep": fields.integer("n_keep", default=0, least=-1, most=MAX_COUNT),
+        "n_discard": fields.integer("n_discard", default=0, least=0, most=MAX_COUNT),
+        "n_probs": fields.integer("n_probs", "logprobs", default=0, least=0, most=MAX_PROBS),
+        "timings_per_token": fields.boolean("timings_per_token", default=False),
+        "post_sampling_probs": fields.boolean("post_sampling_probs", default=False),
+    }
+    short = settings_object(params, others)
+    jobs = [Job(tokens=tokens, params=params, constraint=constraint, n=n, first_index=i * n,
+                uses_cache=fields.boolean("cache_prompt", default=settings.cache_prompt),
+                slot=slot if 0 <= slot < settings.n_slots else None, settings=short,
+                max_predict_s=max_ms / 1e3 if max_ms > 0 else None,
+                n_indent=fields.integer("n_indent", default=0, least=0, most=MAX_COUNT))
+            for i, tokens in enumerate(prompts)]
+    return jobs, CompletionOptions(
+        others["stream"] is True, fields.boolean("return_tokens", default=False),
+        fields.boolean("return_progress", default=False), others["timings_per_token"] is True,
+        fields.texts("response_fields"), full_settings(params, constraint, model.tokenizer, others))
+
+
+async def events(model: LoadedModel, jobs: Sequence[Job], options: CompletionOptions) -> AsyncGenerator[bytes, None]:
+    """The events of a stream; there is no [DONE]."""
+    async with aclosing(generate_all(model, jobs)) as deltas:
+        async for delta in deltas:
+            if delta.tokens:
+                yield sse.frame(partial_object(delta, options))
+            if delta.answer.is_finished:
+                yield sse.frame(final_object(model, delta.answer, options))
+
+
+def partial_object(delta: Delta, options: CompletionOptions) -> dict[str, Any]:
+    answer = delta.answer
+    event = {"index": answer.index, "content": delta.text, "tokens": list(delta.tokens), "stop": False, "id_slot": -1,
+             "tokens_predicted": len(answer.tokens), "tokens_evaluated": answer.n_prompt}
+    return {**event, "timings": answer.timings()} if options.has_timings else event
+
+
+def final_object(model: LoadedModel, answer: Answer, options: CompletionOptions) -> dict[str, Any]:
+    """The whole reply, or the end of a stream, which has told text and tokens already."""
+    is_told = options.is_stream
+    whole = {
+        "index": answer.index, "content": "" if is_told else answer.text,
+        "tokens": answer.tokens if options.returns_tokens and not is_told else [], "id_slot": answer.task.slot_id,
+        "stop": True, "model": model.name, "tokens_predicted": len(answer.tokens), "tokens_evaluated": answer.n_prompt,
+        "generation_settings": options.settings, "prompt": model.tokenizer.decode(answer.task.prompt),
+        "has_new_line": answer.task.has_new_line, "truncated": answer.is_truncated, "stop_type": answer.stop_type,
+        "stopping_word": answer.stopping_word, "tokens_cached": len(answer.computed_tokens),
+        "timings": answer.timings(),
+    }
+    return picked(whole, options.fields)
+
+
+def picked(whole: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+    """The `fields` of `whole`, all if there are none; "a/b" is what b is in a."""
+    if not fields:
+        return whole
+    chosen = {}
+    for path in fields:
+        value: Any = whole
+        for name in path.split("/"):
+            value = value.get(name) if isinstance(value, dict) else None
+        if value is not None:
+            chosen[path] = value
+    return chosen
+
+
+def error_frame(info: Any) -> bytes:
+    """An error behind the first event."""
+    return sse.frame(llama_body(info))

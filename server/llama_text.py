@@ -1,0 +1,72 @@
+"""llama-server's utilities of texts: tokens, and prompts of chats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from ggpy.server.context import Server
+from ggpy.server.fields import Fields, read_fields
+from ggpy.server.prompts import mixed_tokens
+from ggpy.server.replies import json_response
+from ggpy.server.routes import Route
+from ggpy.text import ChatOptions, Tokenizer
+
+
+def routes(server: Server) -> list[Route]:
+    """/tokenize, /detokenize and /apply-template."""
+    async def tokenize(request: web.Request) -> web.Response:
+        fields = await read_fields(request)
+        async with server.models.use(fields.text("model")) as model:
+            tokens = content_tokens(fields, model.tokenizer)
+            if not fields.boolean("with_pieces", default=False):
+                return json_response({"tokens": tokens})
+            return json_response({"tokens": [{"id": token, "piece": piece(token, model.tokenizer)}
+                                             for token in tokens]})
+
+    async def detokenize(request: web.Request) -> web.Response:
+        fields = await read_fields(request)
+        async with server.models.use(fields.text("model")) as model:
+            tokens = mixed_tokens(fields, "tokens", fields.array("tokens") or [], model.tokenizer)
+            return json_response({"content": model.tokenizer.decode(tokens)})
+
+    async def apply_template(request: web.Request) -> web.Response:
+        fields = await read_fields(request)
+        async with server.models.use(fields.text("model")) as model:
+            messages = fields.array("messages")
+            if messages is None:
+                raise fields.missing("messages")
+            prompt = model.chat_template.prompt(messages, model.tokenizer, **chat_options(fields, server))
+            return json_response({"prompt": prompt.text})
+
+    return [Route("POST", "/tokenize", tokenize), Route("POST", "/detokenize", detokenize),
+            Route("POST", "/apply-template", apply_template)]
+
+
+def content_tokens(fields: Fields, tokenizer: Tokenizer) -> list[int]:
+    """The tokens of `content`, a text or an array of texts and tokens; none if it is absent."""
+    content = fields.get("content")
+    add_special = fields.boolean("add_special", default=False)
+    parse_special = fields.boolean("parse_special", default=True)
+    parts = [content] if isinstance(content, str) else content or []
+    if not isinstance(parts, list):
+        raise fields.error("content", "expected a string, or an array of strings and tokens")
+    return mixed_tokens(fields, "content", parts, tokenizer, add_special=add_special, parse_special=parse_special)
+
+
+def piece(token: int, tokenizer: Tokenizer) -> str | list[int]:
+    """The text of a token, or its bytes if they are none alone."""
+    data = tokenizer.token_bytes(token)
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return list(data)
+
+
+def chat_options(fields: Fields, server: Server) -> ChatOptions:
+    """How messages become a prompt. Raises FieldError."""
+    given = fields.mapping("chat_template_kwargs") or {}
+    variables: dict[str, Any] = {**server.settings.chat_template_kwargs, **given}
+    return {"tools": fields.array("tools"), "chat_template_kwargs": variables,
+            "add_generation_prompt": fields.boolean("add_generation_prompt", default=True)}

@@ -1,0 +1,135 @@
+"""The server from its start to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+import ssl
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from aiohttp import web
+
+from ggpy.errors import ConfigError, GgpyError
+from ggpy.server.app import make_app
+from ggpy.server.context import Server
+from ggpy.server.models import Entry, ModelManager
+from ggpy.server.settings import ServerSettings
+
+logger = logging.getLogger("ggpy")
+
+
+async def serve(settings: ServerSettings, entries: list[Entry], *, is_single: bool) -> None:
+    """Serve until SIGINT or SIGTERM, then let what runs come to its end; a second signal ends it at once.
+
+    Raises ConfigError if the server cannot listen, and what loading the only model raises.
+    """
+    server = Server(settings, ModelManager(settings, entries, is_single=is_single))
+    runner = web.AppRunner(make_app(server), handler_cancellation=True, shutdown_timeout=settings.drain_s,
+                           access_log=logger if settings.is_verbose else None)
+    await runner.setup()
+    stop, loading = asyncio.Event(), None
+    try:
+        addresses = await listen(runner, settings)
+        if is_single:
+            server.models.single.state = "loading"
+            loading = asyncio.create_task(server.models.load(server.models.single))
+        with signals(stop):
+            print(f"ggpy: listening on {', '.join(addresses)}", file=sys.stderr, flush=True)
+            await until(stop, loading)
+            server.is_ending = True
+            await drain(runner)
+    finally:
+        if loading is not None and not loading.done():
+            loading.cancel()
+            with suppress(asyncio.CancelledError, GgpyError):
+                await loading
+        await runner.cleanup()
+        await server.models.aclose()
+
+
+async def until(stop: asyncio.Event, loading: asyncio.Task[object] | None) -> None:
+    """Wait for `stop`. Raises what `loading` raises."""
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        if loading is not None:
+            await asyncio.wait([stopping, loading], return_when=asyncio.FIRST_COMPLETED)
+            if loading.done():
+                loading.result()
+                print("ggpy: the model is ready", file=sys.stderr, flush=True)
+        await stopping
+    finally:
+        stopping.cancel()
+
+
+async def drain(runner: web.AppRunner) -> None:
+    """Take no more connections and wait for what is asked for; a second signal ends the waiting."""
+    again = asyncio.Event()
+    with signals(again):
+        ending = asyncio.create_task(runner.cleanup())
+        waiting = asyncio.create_task(again.wait())
+        await asyncio.wait([ending, waiting], return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        ending.cancel()
+        with suppress(asyncio.CancelledError):
+            await ending
+
+
+class signals:      # noqa: N801 (it reads as a function)
+    """Has SIGINT and SIGTERM set `event` instead of ending the process."""
+
+    def __init__(self, event: asyncio.Event) -> None:
+        self._event = event
+        self._before: dict[int, object] = {}
+
+    def __enter__(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, lambda *_: loop.call_soon_threadsafe(self._event.set))
+
+    def __exit__(self, *_: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)       # type: ignore[arg-type]
+
+
+async def listen(runner: web.AppRunner, settings: ServerSettings) -> list[str]:
+    """Listen on every address of the settings; returns them as URLs. Raises ConfigError."""
+    context = None
+    if settings.ssl_files is not None:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            context.load_cert_chain(*settings.ssl_files)
+        except OSError as error:
+            raise ConfigError(f"--ssl-cert-file {settings.ssl_files[0]}: {error}") from error
+    urls, port = [], settings.port
+    for host in settings.hosts:
+        try:
+            if host.endswith(".sock"):
+                remove_dead_socket(Path(host))
+                await web.UnixSite(runner, host, ssl_context=context).start()
+                urls.append(f"unix:{host}")
+                continue
+            site = web.TCPSite(runner, host.strip("[]"), port, ssl_context=context,
+                               reuse_port=settings.reuse_port or None)
+            await site.start()
+        except OSError as error:
+            raise ConfigError(f"cannot listen on {host}, port {port}: {error.strerror or error}; --host and --port "
+                              "choose another address") from error
+        port = runner.addresses[-1][1]      # the one that the system picked
+        name = f"[{host.strip('[]')}]" if ":" in host else host
+        urls.append(f"http{'s' if context else ''}://{name}:{port}{settings.api_prefix}")
+    return urls
+
+
+def remove_dead_socket(path: Path) -> None:
+    """Remove the file of a UNIX socket that nobody listens on any more."""
+    if not path.is_socket():
+        return
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            path.unlink()

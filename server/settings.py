@@ -1,0 +1,103 @@
+"""What the user chooses before the server starts."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ggpy.engine.config import SamplingParams
+from ggpy.engine.constraint import ConstraintSpec
+from ggpy.errors import ConfigError
+from ggpy.gguf import Metadata
+from ggpy.loading import ModelOptions
+
+DEFAULT_PORT = 8080
+DEFAULT_SLOTS = 4
+MAX_BODY_BYTES = 64 << 20
+MAX_SLOTS = 64
+
+
+def default_sampling(metadata: Metadata) -> SamplingParams:
+    """Whatever the model."""
+    return SamplingParams()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """Where the server listens, whom it serves, and what requests get that do not say. Raises ConfigError."""
+
+    hosts: tuple[str, ...] = ("127.0.0.1",)         # addresses, or the path of a UNIX socket that ends in .sock
+    port: int = DEFAULT_PORT                        # 0: one that is free
+    reuse_port: bool = False
+    ssl_files: tuple[str, str] | None = None        # certificate and key
+    api_prefix: str = ""                            # in front of every path
+    api_keys: frozenset[str] = frozenset()          # one of them is needed; none: everybody is served
+    allowed_hosts: frozenset[str] = frozenset()     # names that the server goes by, beside addresses and localhost
+    cors_origins: str = "*"                         # "*": any, as it says; "localhost": those of this machine
+    cors_methods: str = "GET, POST, DELETE, OPTIONS"
+    cors_headers: str = "*"
+    cors_credentials: bool = True
+    max_body_bytes: int = MAX_BODY_BYTES
+    drain_s: float = 30.0                           # how long answers that run may take when the server ends
+    sse_ping_s: int = 30                            # negative: no pings
+    n_slots: int = DEFAULT_SLOTS                    # requests that are served at once
+    is_unified: bool = True                         # the context is one request's; else it is divided among slots
+    aliases: tuple[str, ...] = ()                   # names of the model
+    tags: tuple[str, ...] = ()
+    has_ui: bool = True
+    static_path: Path | None = None                 # files that are served at /, in place of the page that is there
+    has_slots: bool = True                          # GET /slots
+    has_metrics: bool = False                       # GET /metrics
+    has_props: bool = False                         # POST /props
+    has_embeddings: bool = False
+    has_reranking: bool = False
+    embd_normalize: int = 2
+    slot_save_path: Path | None = None              # folder of saved slots
+    is_offline: bool = False                        # pull no model
+    models_dir: Path | None = None
+    models_max: int = 4                             # models that are loaded at the same time, where none is given
+    autoload: bool = True
+    sleep_idle_s: float | None = None               # a model without requests is unloaded after so long
+    options: ModelOptions = field(default_factory=ModelOptions)
+    sampling_of: Callable[[Metadata], SamplingParams] = default_sampling        # of requests that do not say
+    constraint: ConstraintSpec | None = None        # the same
+    cache_prompt: bool = True                       # the same
+    chat_template: str | None = None                # Jinja source, in place of the model's
+    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
+    uses_jinja: bool = True                         # tools and the model's own template
+    reasoning_format: str = "auto"
+    reasoning: str = "auto"                         # on, off
+    reasoning_budget: int = -1
+    reasoning_budget_message: str = ""
+    prefill_assistant: bool = True
+    has_special: bool = False                       # control tokens are part of the text
+    is_spm_infill: bool = False
+    is_verbose: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise ConfigError(f"port {self.port}: expected 0 to 65535")
+        if not 1 <= self.n_slots <= MAX_SLOTS:
+            raise ConfigError(f"--parallel {self.n_slots}: expected 1 to {MAX_SLOTS}")
+        if self.api_prefix and (not self.api_prefix.startswith("/") or self.api_prefix.endswith("/")):
+            raise ConfigError(f"--api-prefix {self.api_prefix}: expected a path such as /llm")
+        if self.slot_save_path is not None and not self.slot_save_path.is_dir():
+            raise ConfigError(f"--slot-save-path {self.slot_save_path}: there is no such folder")
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine reaches the server."""
+        return all(is_loopback(host) or host.endswith(".sock") for host in self.hosts)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host`, a name or an address, with or without brackets, is this machine."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
