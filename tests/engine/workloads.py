@@ -212,7 +212,7 @@ def serve(core: EngineCore, live: Sequence[tuple[Arrival, Request]]) -> dict[int
         if now >= last and not core.has_work:
             break
     cache = core.cache
-    assert not (core._live or core.scheduler.running or core.scheduler.waiting), "requests that have ended"
+    assert not [*core._live, *core.scheduler.running, *core.scheduler.waiting], "requests that have ended"
     assert not getattr(core.speculator, "_tracks", None), "what was learnt of requests that have ended"
     assert not any(cache.n_held), "pages of nobody"
     assert [free + idle for free, idle in zip(cache.n_free, cache.n_idle, strict=True)] == [*cache.n_pages]
