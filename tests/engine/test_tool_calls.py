@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ggpy.engine.constraint import Constraint
+from ggpy.engine.structured.constraint import Constraint
 from ggpy.engine.structured.tool_calls import ToolCalls
 from ggpy.errors import GrammarError
 from tests.engine.grammars import CALL, END, accepts, allowed, encode, start
