@@ -47,6 +47,12 @@ def _core(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape[lead:]
 
 
+def whole_of(tensor: TensorInfo) -> tuple[str, int]:
+    """The name of the file's tensor that `tensor` is, or is a piece of by `split_rows`, and the row it begins at."""
+    name, bracket, rows = tensor.name.partition("[")
+    return (name, int(rows.partition(":")[0])) if bracket else (name, 0)
+
+
 def split_rows(tensor: TensorInfo, *sizes: int) -> list[TensorInfo]:
     """Consecutive pieces of a fused weight (sum(sizes), n_in) or bias (sum(sizes),): views, no copies.
 

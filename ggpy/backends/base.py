@@ -9,14 +9,15 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ggpy.graph.adapters import Adapter, Scales
 from ggpy.graph.plan import KVGroup
 from ggpy.kernels.cpu.kv_pages import KVType, kv_bytes
 from ggpy.kernels.cpu.step import PAGE_TOKENS  # positions whose keys and values one page holds
 from ggpy.kernels.cpu.team import Team
 
 __all__ = [
-    "PAGE_TOKENS", "Backend", "CacheTypes", "Compute", "KVGroup", "KVIdentity", "KVType", "Repack", "StepSequence",
-    "kv_bytes"]
+    "PAGE_TOKENS", "Adapter", "Backend", "CacheTypes", "Compute", "KVGroup", "KVIdentity", "KVType", "Repack", "Scales",
+    "StepSequence", "kv_bytes"]
 
 Compute = Literal["int8", "f32"]            # arithmetic of the products
 CacheTypes = tuple[KVType, KVType]          # of keys, of values
@@ -38,6 +39,8 @@ class StepSequence:
     """How many rows are output: 0 .. len(tokens)."""
     outputs_first: bool = False
     """Whether these are the first rows; else the last ones."""
+    adapters: Scales = ()
+    """How much of which adapters is added to the matrices, for these rows."""
 
 
 @dataclass(frozen=True, slots=True)

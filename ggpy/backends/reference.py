@@ -18,6 +18,7 @@ from ggpy.formats import dequantize, quantize
 from ggpy.gguf import TensorInfo
 from ggpy.gguf.types import TensorType
 from ggpy.graph import ops
+from ggpy.graph.adapters import Adapter, embedding_term
 from ggpy.graph.ops import ActivationKind, Graph, Op, OutputKind, RopeTable
 
 Float32 = NDArray[np.float32]
@@ -29,14 +30,17 @@ MIN_ROUTE_SUM = 2.0**-14        # smallest divisor of expert weights, as llama.c
 
 def evaluate(graph: Graph, tokens: Sequence[int] | NDArray[np.integer[Any]], *,
              cache_types: CacheTypes = ("f32", "f32"),
-             outputs: Sequence[int] | None = None) -> dict[OutputKind, Float32]:
+             outputs: Sequence[int] | None = None,
+             adapters: Sequence[tuple[Adapter, float]] = ()) -> dict[OutputKind, Float32]:
     """The outputs of `graph` for `tokens` (n,), which start at position 0: rows (n_outputs, width) per output kind.
 
     Keys and values are rounded to `cache_types` before attention reads them. `outputs` are the positions whose output
-    is wanted; None: all. Raises RequestError for a token that the embedding has no row for.
+    is wanted; None: all. Of each of the `adapters` so much is added to the matrices as stands beside it. Raises
+    RequestError for a token that the embedding has no row for.
     """
     step = Step(tokens=np.asarray(tokens, np.int64), cache_types=cache_types,
-                outputs=np.arange(len(tokens)) if outputs is None else np.asarray(outputs, np.int64))
+                outputs=np.arange(len(tokens)) if outputs is None else np.asarray(outputs, np.int64),
+                adapters=adapters)
     values: dict[Op, Float32] = {}
     for op in graph.nodes:
         values[op] = MEANING[type(op)](op, step, *(values[x] for x in op.inputs))
@@ -45,11 +49,13 @@ def evaluate(graph: Graph, tokens: Sequence[int] | NDArray[np.integer[Any]], *,
 
 @dataclass
 class Step:
-    """What the rows are: tokens (n,) at positions 0..n-1, output rows, and the experts (n, n_used) of each route."""
+    """What the rows are: tokens (n,) at positions 0..n-1, output rows, and the experts (n, n_used) of each route; and
+    the adapters, with how much of each is added."""
 
     tokens: Int64
     cache_types: CacheTypes
     outputs: Int64
+    adapters: Sequence[tuple[Adapter, float]] = ()
     experts: dict[Op, Int64] = field(default_factory=dict)
 
 
@@ -65,6 +71,9 @@ def embed(op: ops.Embed, step: Step) -> Float32:
     if indices.size and not 0 <= indices.min() <= indices.max() < n_rows:
         raise RequestError(f"{op.index} {indices.max()} is out of range: {op.weight.name} has {n_rows} rows")
     rows: Float32 = dequantize(op.weight.rows()[indices], op.weight.type) * np.float32(op.scale)
+    for adapter, scale in step.adapters if op.index == "token" else ():
+        if adapter.embedding is not None:
+            rows += embedding_term(adapter.embedding, indices, scale)
     return rows
 
 
@@ -96,6 +105,9 @@ def per_group(tensor: TensorInfo, groups: int, width: int) -> Float32:
 
 def linear(op: ops.Linear, step: Step, x: Float32) -> Float32:
     y: Float32 = x @ weights(op.weight).T
+    for adapter, scale in step.adapters:
+        if (term := adapter.linear.get(op.weight.name)) is not None:
+            y += (x @ term.a.T) @ term.b.T * np.float32(scale)
     return y if op.bias is None else y + weights(op.bias).ravel()
 
 

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ggpy.backends.base import PAGE_TOKENS, Compute, KVIdentity, KVType, Repack, StepSequence
-from ggpy.backends.cpu.encode import Encoder, Entry
+from ggpy.backends.base import PAGE_TOKENS, Adapter, Compute, KVIdentity, KVType, Repack, StepSequence
+from ggpy.backends.cpu.adapters import AdapterMemory
+from ggpy.backends.cpu.encode import Encoder
 from ggpy.backends.cpu.kv_pools import KVPools
 from ggpy.backends.cpu.memory import Arena, aligned
 from ggpy.backends.cpu.numeric_path import numeric_path
 from ggpy.backends.cpu.step import RopeMemory, StepMemory
+from ggpy.backends.cpu.tape import Tape
 from ggpy.backends.cpu.trace import StepTrace, Work, work_of
 from ggpy.backends.cpu.weights import WeightStore, packed_bytes
 from ggpy.backends.key_offset import key_offset
@@ -27,7 +29,7 @@ from ggpy.kernels.cpu.arguments import ROUTE_SCRATCH_BYTES, SUMS_BYTES
 from ggpy.kernels.cpu.attention_memory import attention_partials_bytes, attention_scratch_bytes
 from ggpy.kernels.cpu.packing import packing_of
 from ggpy.kernels.cpu.sample_candidates import COMMON as COMMON_SAMPLERS
-from ggpy.kernels.cpu.team import TAPE_WORDS, Team
+from ggpy.kernels.cpu.team import Team
 from ggpy.machine import available_memory_bytes
 
 logger = logging.getLogger("ggpy")
@@ -44,15 +46,16 @@ class CpuBackend:
     int8 activations; "f32" turns every weight into float32 (the truth path: slow, large, exact). `repack` "off" reads
     quantised weights where the file has them instead of packing a copy, "auto" does so if the copy would not fit the
     available memory; the bits are the same. Keys are kept as `cache_type_k`, values as `cache_type_v`; "q8_0" needs
-    heads of whole blocks of 32. `progress` is told of each kernel compiled. Raises ConfigError for values that cannot
-    work and KernelError if a kernel cannot be compiled.
+    heads of whole blocks of 32. Rows may ask for some of each of the low-rank `adapters`, by number. `progress` is told
+    of each kernel compiled. Raises ConfigError for values that cannot work and KernelError if a kernel cannot be
+    compiled.
     """
 
     def __init__(self, gguf: GGUFFile, graph: Graph, *, n_threads: int, n_pages: int | Sequence[int],
                  table_pages: int | None = None, max_tokens: int = 512, max_outputs: int | None = None,
                  compute: Compute = "int8",
                  cache_type_k: KVType = "f16", cache_type_v: KVType = "f16", repack: Repack = "auto",
-                 progress: library.Progress | None = None) -> None:
+                 adapters: Sequence[Adapter] = (), progress: library.Progress | None = None) -> None:
         if n_threads < 1 or max_tokens < 1:
             raise ConfigError(f"n_threads={n_threads}, max_tokens={max_tokens}: each must be at least 1")
         self._gguf, self.max_tokens = gguf, max_tokens
@@ -78,79 +81,85 @@ class CpuBackend:
         self._rope = {table: RopeMemory(table, max_tokens, self.table_pages * PAGE_TOKENS)
                       for table in self.plan.rope_tables}
         self._key_offsets = _key_offsets(self.plan, cache_type_k)
+        self._adapters = AdapterMemory(adapters, max_tokens)
         stride = self._scratch_stride()
         self._scratch = Arena(stride * n_threads, "work memory of the threads")
         self._partials = Arena(max((attention_partials_bytes(op, n_threads, self.table_pages * PAGE_TOKENS)
                                     for op in self.plan.attentions), default=0), "partial sums of attention")
         capacity: dict[RowKind, int] = {
             "tokens": max_tokens, "outputs": self.max_outputs, "slots": max_tokens * self.plan.n_used}
-        self.entries = Encoder(
+        encoder = Encoder(
             plan=self.plan, arena=self._arena.address, capacity=capacity, weights=self.weights, kv=self._kv,
             key_offsets=self._key_offsets, rope=self._rope, partials=self._partials.address,
-            n_threads=n_threads).encode()
+            n_threads=n_threads, adapters=self._adapters)
+        self.entries = encoder.encode()
+        adapted_entries = encoder.encode(with_adapters=True) if adapters else self.entries
         self._step = StepMemory(max_tokens, self.max_outputs, self.plan.n_used,
                                 table_shape=(len(self.kv_groups), self.table_pages),
                                 scratch_address=self._scratch.address, scratch_stride=stride)
+        self._kernels = {entry.kernel for entry in adapted_entries}
         addresses = library.addresses(self.kernel_names(), progress)
         self.team = Team(n_threads, addresses)
         self.weights.load(self.team, addresses)
-        self._tape = _tape(self.entries, addresses)
-        self._hidden_tape = self._tape[: self._end_of_hidden()]
-        logger.info("cpu: %d tape entries, weights %.0f MB, arena %.0f MB, KV %.0f MB", len(self._tape),
+        self._tape = Tape(self.entries, addresses, self.plan)
+        self._adapted_tape = Tape(adapted_entries, addresses, self.plan)     # of steps in which a row asks for some
+        logger.info("cpu: %d tape entries, weights %.0f MB, arena %.0f MB, KV %.0f MB", len(self.entries),
                     self.weights.arena.size_bytes / 1e6, self.plan.arena_bytes / 1e6, self._kv.size_bytes / 1e6)
 
     def kernel_names(self) -> list[str]:
         """Every kernel that this model needs here, and those that choose tokens unless a request wants others."""
-        used = {entry.kernel for entry in self.entries} | self.weights.pack_kernels()
-        return sorted(used | set(TEAM_KERNELS) | set(COMMON_SAMPLERS))
+        return sorted(self._kernels | self.weights.pack_kernels() | set(TEAM_KERNELS) | set(COMMON_SAMPLERS))
 
     def forward(self, sequences: Sequence[StepSequence]) -> npt.NDArray[np.float32]:
         """Logits of one step; see Backend.forward."""
-        return self._outputs["logits"][: self._run(sequences, self._tape)]
+        return self._outputs["logits"][: self._run(sequences)]
 
     def hidden(self, sequences: Sequence[StepSequence]) -> npt.NDArray[np.float32]:
         """Hidden states of one step; see Backend.hidden."""
-        return self._outputs["hidden"][: self._run(sequences, self._hidden_tape)]
+        return self._outputs["hidden"][: self._run(sequences, hidden=True)]
 
     def scores(self, sequences: Sequence[StepSequence]) -> npt.NDArray[np.float32]:
         """Scores of one step; see Backend.scores."""
-        return self._outputs["scores"][: self._run(sequences, self._tape)]
+        return self._outputs["scores"][: self._run(sequences)]
 
-    def _run(self, sequences: Sequence[StepSequence], tape: npt.NDArray[np.int64]) -> int:
-        """Runs one step; returns how many rows of output it has."""
-        n_outputs = self._prepare(sequences)
-        self.team.run(tape, self._step.address)
+    def _run(self, sequences: Sequence[StepSequence], *, hidden: bool = False) -> int:
+        """Runs one step, up to its hidden states or to its end; returns how many rows of output it has."""
+        n_outputs, tape = self._prepare(sequences)
+        self.team.run(tape.hidden if hidden else tape.whole, self._step.address)
         return n_outputs
 
-    def _prepare(self, sequences: Sequence[StepSequence]) -> int:
-        """Lays out the rows of a step and embeds their tokens; returns how many rows of output it has."""
+    def _prepare(self, sequences: Sequence[StepSequence]) -> tuple[int, Tape]:
+        """Lays out the rows of a step and embeds their tokens; returns how many rows of output it has, and its tape."""
         n_tokens, n_outputs = self._step.fill(sequences)
+        has_adapters = self._adapters.fill(sequences)
         for op, rows in self._embeds:
             index = self._step.embed_rows(op.index)
             with np.errstate(all="ignore"):     # damaged weights show as logits that are no numbers
                 values = dequantize(op.weight.rows()[index], op.weight.type)
                 np.multiply(values, np.float32(op.scale), out=rows[:n_tokens])
+            if has_adapters and op.index == "token":
+                self._adapters.add_to_embeddings(sequences, rows)
         for memory in self._rope.values():
             memory.fill(self._step.positions[:n_tokens])
-        return n_outputs
+        return n_outputs, self._adapted_tape if has_adapters else self._tape
 
     def work(self, sequences: Sequence[StepSequence]) -> list[Work]:
-        """What each entry of the tape has to read and compute in a step of `sequences`."""
+        """What each entry of the tape has to read and compute in a step of `sequences`, without adapters."""
         return work_of(self.entries, self.weights, sequences, n_used=self.plan.n_used, cache_types=self._kv.types)
 
     def trace(self, sequences: Sequence[StepSequence]) -> StepTrace:
-        """Runs a step as `forward` does and tells when each thread was at each entry of the tape."""
-        cycles = np.zeros((len(self._tape), self.team.n_threads, 2), np.int64)
+        """Runs a step as `forward` does, without adapters, and tells when each thread was at each entry of the tape."""
+        cycles = np.zeros((len(self.entries), self.team.n_threads, 2), np.int64)
         begin_s = time.perf_counter()
         self._prepare(sequences)
         tape_s = time.perf_counter()
-        self.team.run(self._tape, self._step.address, cycles)
+        self.team.run(self._tape.whole, self._step.address, cycles)
         end_s = time.perf_counter()
         return StepTrace(self.work(sequences), cycles, begin_s, tape_s, end_s)
 
     def kv_identity(self) -> KVIdentity:
         """See Backend.kv_identity."""
-        path = numeric_path((entry.kernel for entry in self.entries), self.plan.rope_tables)
+        path = numeric_path(self._kernels, self.plan.rope_tables)
         return KVIdentity(self._gguf.fingerprint, path, self._kv.types)
 
     def copy_page(self, group: int, source: int, target: int) -> None:
@@ -173,12 +182,6 @@ class CpuBackend:
         """Ends the threads; the backend is of no use afterwards."""
         self.team.close()
 
-    def _end_of_hidden(self) -> int:
-        """How many entries of the tape it takes to make the hidden states; tasks stand in order of depth."""
-        buffer = self.plan.outputs["hidden"]
-        maker = next(task.op for task in self.plan.tasks if task.out is buffer)
-        return max(i for i, entry in enumerate(self.entries) if entry.op is maker) + 1
-
     def _scratch_stride(self) -> int:
         """Bytes of work memory a thread needs: a linear's sums and mapped weights, attention's tiles, or routing."""
         mapped = max((self.weights.matrix(tensor).packing.mapped_scratch_bytes(tensor.shape[-1])
@@ -186,7 +189,7 @@ class CpuBackend:
         attention = max((attention_scratch_bytes(op) for op in self.plan.attentions), default=0)
         routing = max((ROUTE_SCRATCH_BYTES * task.op.inputs[0].width for task in self.plan.tasks
                        if isinstance(task.op, Route)), default=0)
-        return aligned(max(SUMS_BYTES + mapped, attention, routing), 4096)
+        return aligned(max(SUMS_BYTES + mapped, attention, routing, 4 * self._adapters.max_rank), 4096)
 
 
 def _matrices(plan: Plan) -> list[TensorInfo]:
@@ -219,10 +222,3 @@ def _pages_of_groups(n_pages: int | Sequence[int], n_groups: int) -> tuple[int, 
     if len(pages) != n_groups or min(pages) < 1:
         raise ConfigError(f"n_pages={n_pages}: the model has {n_groups} KV groups; expected 1 or more pages for each")
     return pages
-
-
-def _tape(entries: Sequence[Entry], addresses: dict[str, int]) -> npt.NDArray[np.int64]:
-    tape = np.zeros((len(entries), TAPE_WORDS), np.int64)
-    for row, entry in zip(tape, entries, strict=True):
-        row[:] = addresses[entry.kernel], entry.block.ctypes.data, entry.barrier, entry.n_items
-    return tape

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ggpy.backends.cpu.adapters import AdapterMemory
 from ggpy.backends.cpu.kv_pools import KVPools
 from ggpy.backends.cpu.step import RopeMemory
 from ggpy.backends.cpu.weights import WeightStore
@@ -38,6 +39,7 @@ from ggpy.kernels.cpu.step import STEP
 
 ROWS = {"tokens": STEP.n_tokens, "outputs": STEP.n_outputs, "slots": STEP.n_slots}
 Parts = list[tuple[str, Any, dict[str, int | float]]]      # kernel, layout of its arguments, their values
+LOW_RANK_KERNEL = "low_rank.add"
 NO_INT8 = {"q": 0, "da": 0, "ys": 0, "n16": 0, "n_blocks": 0}
 MAX_ITEMS_PER_THREAD = 4
 ITEM_BYTES = 128 * 1024     # of weights; reading these takes longer than claiming an item by far
@@ -70,14 +72,17 @@ class Encoder:
     rope: Mapping[RopeTable, RopeMemory]
     partials: int
     n_threads: int
+    adapters: AdapterMemory
 
-    def encode(self) -> list[Entry]:
-        """The tape's entries in order."""
-        return [entry for task in self.plan.tasks for entry in self._entries(task)]
+    def encode(self, *, with_adapters: bool = False) -> list[Entry]:
+        """The tape's entries in order, those of low-rank adapters among them only if they are wanted."""
+        return [entry for task in self.plan.tasks for entry in self._entries(task, with_adapters)]
 
-    def _entries(self, task: Task) -> list[Entry]:
+    def _entries(self, task: Task, with_adapters: bool) -> list[Entry]:
         """The entries of one task: a barrier after each but the last, where the plan decides."""
         parts: Parts = self._task(task.op, task)
+        if with_adapters and isinstance(task.op, Linear):
+            parts += self._low_rank(task.op, task)
         n_items = 0
         if isinstance(task.op, Linear | ExpertLinear):
             n_items = n_items_of(task.op.weight.size_bytes, self.n_threads)
@@ -152,6 +157,17 @@ class Encoder:
             return [(f"{module}.mapped_linear", arguments.MAPPED_LINEAR,
                      {**values, "n_in": weight.n_in, "row_bytes": weight.row_bytes})]
         return [(f"{module}.linear", arguments.LINEAR, values)]
+
+    def _low_rank(self, op: Linear, task: Task) -> Parts:
+        """What adapters add to the product."""
+        terms = self.adapters.terms(op.weight.name)
+        if not terms:
+            return []
+        return [(LOW_RANK_KERNEL, arguments.LOW_RANK, {
+            "x": self.address(task.inputs[0]), "n_in": op.inputs[0].width, "out": self.address(task.out),
+            "n_out": op.width, "terms": terms, "n_adapters": self.adapters.n_adapters,
+            "scales": int(self.adapters.scales.ctypes.data), "row_is_output": int(op.rows == "outputs"),
+            "n_rows": ROWS[op.rows]})]
 
     @_task.register
     def _rope(self, op: Rope, task: Task) -> Parts:
