@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggpy.arguments import check_choice, check_text, text_list, token_ids
-from ggpy.backends.base import Compute, KVType, Repack
+from ggpy.backends.base import Compute, KVType, Repack, Scales
+from ggpy.engine.adapters import AdapterInfo
 from ggpy.engine.client import CompletionStream, EngineClient
 from ggpy.engine.completion import Completion, Timings
 from ggpy.engine.config import DEFAULT_STEP_MS, SamplingParams
@@ -24,7 +25,7 @@ from ggpy.engine.speculation import SpeculationConfig
 from ggpy.errors import ConfigError, RequestError, shown
 from ggpy.gguf import GGUFFile
 from ggpy.hub.resolve import resolve_model
-from ggpy.loading import ModelOptions, Progress, open_core
+from ggpy.loading import Lora, ModelOptions, Progress, open_core
 from ggpy.text import ChatOptions, ChatTemplate, ModelText, Tokenizer, check_options
 
 __all__ = ["LLM", "Completion", "CompletionStream", "Timings"]
@@ -56,6 +57,9 @@ class LLM:
     Tokens are guessed from text that occurred before, and by `draft_model`, a path or a name of a smaller model with
     the same vocabulary, if it is given; `speculation` says how. This saves time and never changes answers.
 
+    `lora` has low-rank adapters: a path to a GGUF file, one with a scale (1 if there is none), or several of these.
+    Requests get so much of each that do not ask for other scales, by the numbers of the adapters from 0 on.
+
     Several threads may use one LLM; requests that are live at the same time share the model's steps.
 
     Raises ConfigError if a setting is invalid, PullError if the model is unknown or cannot be pulled, GGUFError,
@@ -69,11 +73,12 @@ class LLM:
                  step_ms: float = DEFAULT_STEP_MS, cache_audit: int = 0,
                  chat_template: str | ChatTemplate | None = None,
                  draft_model: str | os.PathLike[str] | None = None,
-                 speculation: SpeculationConfig | None = None, progress: Progress | None = None) -> None:
+                 speculation: SpeculationConfig | None = None, lora: Lora | Sequence[Lora] = (),
+                 progress: Progress | None = None) -> None:
         options = ModelOptions(n_ctx=n_ctx, pool_tokens=pool_tokens, n_threads=n_threads, compute=compute,
                                cache_type_k=cache_type_k, cache_type_v=cache_type_v, repack=repack,
                                max_batch_tokens=max_batch_tokens, step_ms=step_ms, cache_audit=cache_audit,
-                               speculation=SpeculationConfig() if speculation is None else speculation,
+                               speculation=SpeculationConfig() if speculation is None else speculation, lora=lora,
                                draft_model=None if draft_model is None else resolve(draft_model))
         self.path = resolve(model)
         gguf = GGUFFile(self.path)
@@ -82,7 +87,20 @@ class LLM:
         core = open_core(gguf, self.tokenizer, options, progress)
         self.n_ctx, self.n_vocab, self.n_embd = core.config.n_ctx, core.backend.n_vocab, core.backend.n_embd
         self.pooling = core.config.pooling
+        self._adapters = core.adapters
         self._client = EngineClient(core)
+
+    @property
+    def adapters(self) -> list[AdapterInfo]:
+        """The low-rank adapters, by number, with the scales that requests get which ask for none."""
+        return self._adapters.infos
+
+    def set_lora(self, scales: Mapping[int, float]) -> None:
+        """Change these scales, by number; adapters that are not in `scales` get 0. Answers that have begun keep theirs.
+
+        Raises RequestError for a number that no adapter has, or a scale that is not finite.
+        """
+        self._adapters.set_defaults(adapter_scales(scales))
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -161,19 +179,21 @@ class LLM:
 
     def generate(self, prompt: str | Tokens, params: SamplingParams | None = None, *,
                  constraint: ConstraintSpec | None = None,
-                 probabilities: ProbabilitySpec | None = None) -> Completion:
+                 probabilities: ProbabilitySpec | None = None,
+                 lora: Mapping[int, float] | None = None) -> Completion:
         """Continue `prompt`: token ids, or a text in which "<|im_end|>" and the like are read as control tokens.
 
         The text is as `constraint` has it, or its beginning where `max_tokens` ends it. With `probabilities` the
-        completion tells how probable its tokens were. Raises RequestError if the prompt is empty or an id is outside
-        the vocabulary, PromptTooLongError if it leaves no room for an answer, and GrammarError, which names the place,
-        if the constraint cannot be kept to.
+        completion tells how probable its tokens were; `lora` has scales of adapters, by number, in place of the usual
+        ones. Raises RequestError if the prompt is empty or an id is outside the vocabulary, PromptTooLongError if it
+        leaves no room for an answer, and GrammarError, which names the place, if the constraint cannot be kept to.
         """
-        return self.stream(prompt, params, constraint=constraint, probabilities=probabilities).finish()
+        return self.stream(prompt, params, constraint=constraint, probabilities=probabilities, lora=lora).finish()
 
     def stream(self, prompt: str | Tokens, params: SamplingParams | None = None, *,
                constraint: ConstraintSpec | None = None,
-               probabilities: ProbabilitySpec | None = None) -> CompletionStream:
+               probabilities: ProbabilitySpec | None = None,
+               lora: Mapping[int, float] | None = None) -> CompletionStream:
         """As `generate`, but the text piece by piece."""
         if constraint is not None and not isinstance(constraint, ConstraintSpec):
             raise RequestError(f"constraint={shown(constraint)}: expected a ConstraintSpec")
@@ -184,11 +204,12 @@ class LLM:
         ids = (self.tokenize(prompt, parse_special=True) if isinstance(prompt, str) else
                token_ids("prompt", prompt, "a text or a sequence of token ids"))
         return self._client.submit(Request(ids, params or SamplingParams(), constraint=constraint,
-                                           probabilities=probabilities))
+                                           probabilities=probabilities,
+                                           adapters=None if lora is None else adapter_scales(lora)))
 
     def chat(self, messages: Sequence[Message], params: SamplingParams | None = None, *,
              constraint: ConstraintSpec | None = None, probabilities: ProbabilitySpec | None = None,
-             **options: Unpack[ChatOptions]) -> Completion:
+             lora: Mapping[int, float] | None = None, **options: Unpack[ChatOptions]) -> Completion:
         """The answer to `messages`, mappings with a "role" and a "content", a text or a list of parts.
 
         `options` are tools, documents, chat_template_kwargs, add_generation_prompt and continue_final_message, which
@@ -199,15 +220,15 @@ class LLM:
         """
         check_chat_options("LLM.chat", options)
         return self.stream_chat(messages, params, constraint=constraint, probabilities=probabilities,
-                                **options).finish()
+                                lora=lora, **options).finish()
 
     def stream_chat(self, messages: Sequence[Message], params: SamplingParams | None = None, *,
                     constraint: ConstraintSpec | None = None, probabilities: ProbabilitySpec | None = None,
-                    **options: Unpack[ChatOptions]) -> CompletionStream:
+                    lora: Mapping[int, float] | None = None, **options: Unpack[ChatOptions]) -> CompletionStream:
         """As `chat`, but the text piece by piece."""
         check_chat_options("LLM.stream_chat", options)
         return self.stream(self.chat_tokens(messages, **options), params, constraint=constraint,
-                           probabilities=probabilities)
+                           probabilities=probabilities, lora=lora)
 
     def close(self) -> None:
         """Free the model's memory and threads, once the step that runs has ended; streams end with an error."""
@@ -227,6 +248,13 @@ def resolve(model: str | os.PathLike[str]) -> Path:
     if not isinstance(spec, str):
         raise ConfigError(f"model={model!r:.80}: expected a path to a GGUF file or a name")
     return resolve_model(spec)
+
+
+def adapter_scales(scales: Mapping[int, float]) -> Scales:
+    """`scales` as the engine has them. Raises RequestError if that is no mapping."""
+    if not isinstance(scales, Mapping):
+        raise RequestError(f"lora={shown(scales)}: expected a mapping from numbers of adapters to scales")
+    return tuple(scales.items())
 
 
 def check_chat_options(method: str, options: Mapping[str, Any]) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from ggpy.arguments import check_choice, whole_number
-from ggpy.backends.base import PAGE_TOKENS, Backend, Compute, KVType, Repack, kv_bytes
+from ggpy.backends.base import PAGE_TOKENS, Adapter, Backend, Compute, KVType, Repack, kv_bytes
+from ggpy.engine.adapters import AdapterInfo, Adapters, is_scale
 from ggpy.engine.config import DEFAULT_STEP_MS, EngineConfig, Pooling
 from ggpy.engine.core import EngineCore
 from ggpy.engine.embeddings import MAX_TEXTS_OF_STEP
@@ -22,6 +23,8 @@ from ggpy.machine import available_memory_bytes, usable_cores
 from ggpy.models import HParams, Model, build_model, hparams_of
 from ggpy.text import Tokenizer
 
+Path = str | os.PathLike[str]
+Lora = Path | tuple[Path, float]                # an adapter's file, and how much of it requests get: 1
 Progress = Callable[[str, int, int], None]      # kernel just compiled, how many are done, of how many
 
 DEFAULT_N_CTX = 4096
@@ -49,10 +52,12 @@ class ModelOptions:
     cache_audit: int = 0
     speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
     draft_model: str | os.PathLike[str] | None = None       # a file
+    lora: Lora | Sequence[Lora] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.speculation, SpeculationConfig):
             raise ConfigError(f"speculation={shown(self.speculation)}: expected a SpeculationConfig")
+        object.__setattr__(self, "lora", adapter_files(self.lora))
         for name, choices in (("compute", Compute), ("cache_type_k", KVType), ("cache_type_v", KVType),
                               ("repack", Repack)):
             check_choice(name, getattr(self, name), get_args(choices))
@@ -90,9 +95,10 @@ def open_core(gguf: GGUFFile, tokenizer: Tokenizer, options: ModelOptions,
                           cache_audit=options.cache_audit, pooling=pooling_of(gguf))
     sizes = {"max_tokens": max_batch_tokens, "max_outputs": min(max_batch_tokens, MAX_RUNNING),
              **backend_options(options, progress)}
-    backend = open_with_pool(gguf, n_ctx, pool_tokens, **sizes)
+    adapters, infos = open_adapters(gguf, n_ctx, options)
+    backend = open_with_pool(gguf, n_ctx, pool_tokens, adapters=adapters, **sizes)
     if not options.speculation.proposers:
-        return EngineCore(backend, tokenizer, config)
+        return EngineCore(backend, tokenizer, config, adapters=infos)
     draft_model = None
     if draft_gguf is not None:      # beyond its own context it will not guess
         draft_n_ctx = min(n_ctx, hparams_of(draft_gguf).n_ctx_train)
@@ -100,7 +106,7 @@ def open_core(gguf: GGUFFile, tokenizer: Tokenizer, options: ModelOptions,
                                  options.speculation.p_min)
     return EngineCore(backend, tokenizer, config, Speculator(
         options.speculation, n_vocab=backend.n_vocab, n_ctx=n_ctx, max_rows=backend.max_outputs,
-        draft_model=draft_model))
+        draft_model=draft_model), infos)
 
 
 def open_encoder(gguf: GGUFFile, tokenizer: Tokenizer, options: ModelOptions,
@@ -115,10 +121,11 @@ def open_encoder(gguf: GGUFFile, tokenizer: Tokenizer, options: ModelOptions,
     config = EngineConfig(n_ctx=n_ctx, n_ctx_train=hparams.n_ctx_train, max_batch_tokens=max_batch_tokens,
                           max_running=MAX_RUNNING, pooling=pooling_of(gguf))
     n_pages = pages_for(max(n_ctx, max_batch_tokens)) + MAX_TEXTS_OF_STEP       # each may leave most of one unused
+    adapters, infos = open_adapters(gguf, n_ctx, options)
     backend = open_backend(gguf, build_model(gguf, n_ctx), n_pages=n_pages, table_pages=pages_for(n_ctx),
-                           max_tokens=max_batch_tokens, max_outputs=max_batch_tokens,
+                           max_tokens=max_batch_tokens, max_outputs=max_batch_tokens, adapters=adapters,
                            **backend_options(options, progress))
-    return EngineCore(backend, tokenizer, config)
+    return EngineCore(backend, tokenizer, config, adapters=infos)
 
 
 def backend_options(options: ModelOptions, progress: Progress | None) -> dict[str, Any]:
@@ -148,6 +155,41 @@ def open_draft_file(options: ModelOptions, tokenizer: Tokenizer) -> GGUFFile | N
     gguf = GGUFFile(options.draft_model)
     check_vocabularies(tokenizer, Tokenizer.from_metadata(gguf.metadata))
     return gguf
+
+
+def adapter_files(lora: Lora | Sequence[Lora]) -> tuple[tuple[str, float], ...]:
+    """The files and scales that `lora` names: one adapter or several. Raises ConfigError if it is anything else."""
+    several = isinstance(lora, Sequence) and not isinstance(lora, str) and not _has_scale(lora)
+    items: Sequence[Any] = lora if several else [lora]      # type: ignore[assignment]
+    files = []
+    for each in items:
+        path, scale = each if _has_scale(each) else (each, 1.0)
+        if not isinstance(path, str | os.PathLike):
+            raise ConfigError(f"lora={shown(each)}: expected a path to a GGUF file, or one with a scale")
+        files.append((str(os.fspath(path)), float(scale)))
+    return tuple(files)
+
+
+def _has_scale(lora: Any) -> bool:
+    """Whether it is a pair of anything and a scale."""
+    return isinstance(lora, tuple) and len(lora) == 2 and is_scale(lora[1])
+
+
+def open_adapters(gguf: GGUFFile, n_ctx: int, options: ModelOptions) -> tuple[list[Adapter], Adapters]:
+    """The low-rank adapters that `options` asks for, as backends and as the engine want them.
+
+    Raises GGUFError or UnsupportedModelError for a file that does not fit the model.
+    """
+    files = adapter_files(options.lora)
+    if not files:
+        return [], Adapters()
+    from ggpy.models.adapters import read_adapter
+
+    model = build_model(gguf, n_ctx)
+    adapters = [read_adapter(path, model) for path, _ in files]
+    return adapters, Adapters([
+        AdapterInfo(path, scale, adapter.task_name, adapter.prompt_prefix, adapter.fingerprint)
+        for (path, scale), adapter in zip(files, adapters, strict=True)])
 
 
 def open_with_pool(gguf: GGUFFile, n_ctx: int, pool_tokens: int, **options: Any) -> Backend:

@@ -10,8 +10,11 @@ from typing import Any, Literal, Self, TypeVar
 import msgspec
 import numpy as np
 
+from ggpy.backends.base import Scales
+from ggpy.engine.adapters import AdapterInfo
 from ggpy.engine.config import Pooling
 from ggpy.engine.messages import (
+    AdapterList,
     Answer,
     Array,
     Cancel,
@@ -20,6 +23,7 @@ from ggpy.engine.messages import (
     Embed,
     Float32,
     Generate,
+    GetAdapters,
     GetMetrics,
     GetStatus,
     Progress,
@@ -28,6 +32,7 @@ from ggpy.engine.messages import (
     RestoreState,
     SavedTokens,
     SaveState,
+    SetAdapters,
     Status,
     Tokens,
 )
@@ -137,6 +142,14 @@ class AsyncClient(ABC):
     async def status(self) -> Status:
         """How busy the engine is, as it says itself: an engine that hangs does not answer."""
         return await self._call(GetStatus, Status)
+
+    async def adapters(self) -> Sequence[AdapterInfo]:
+        """The model's low-rank adapters, by number, with the scales that requests get which do not say."""
+        return (await self._call(GetAdapters, AdapterList)).adapters
+
+    async def set_adapters(self, scales: Scales) -> None:
+        """Change these scales: adapters that are not in `scales` get 0. Raises RequestError if there is no such one."""
+        await self._call(lambda i: SetAdapters(i, scales), AdapterList)
 
     async def metrics(self) -> str:
         """What the engine counts and times, in Prometheus's text format."""

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
-from ggpy.backends.base import PAGE_TOKENS, Backend, StepSequence
+from ggpy.backends.base import PAGE_TOKENS, Backend, Scales, StepSequence
 from ggpy.engine.metrics import EngineMetrics
 from ggpy.engine.radix import KVCache, SequenceKV
 from ggpy.engine.request import Request
@@ -46,8 +46,8 @@ def audit(backend: Backend, cache: KVCache, kv: SequenceKV, tokens: Sequence[int
 
 
 def audit_parts(backend: Backend, cache: KVCache, kv: SequenceKV, tokens: Sequence[int],
-                n_rows: Callable[[], int]) -> AuditParts:
-    """Compute what `kv` has computed or reused of `tokens` again, elsewhere, and compare.
+                n_rows: Callable[[], int], adapters: Scales = ()) -> AuditParts:
+    """Compute what `kv` has computed or reused of `tokens` again, elsewhere, and compare; with its `adapters`.
 
     Full pages are compared byte by byte; the last, partly filled one by the logits of the token after it, which must be
     among `tokens`. Returns the differences; None if there are not enough free or idle pages. It gives way to a step
@@ -64,14 +64,14 @@ def audit_parts(backend: Backend, cache: KVCache, kv: SequenceKV, tokens: Sequen
             end = min(n, start + n_rows())
             if not cache.reserve(again, end):
                 return None
-            backend.forward([StepSequence(tokens[start:end], start, again.page_table, 0)])
+            backend.forward([StepSequence(tokens[start:end], start, again.page_table, 0, adapters=adapters)])
             cache.advance(again, tokens, end)
             differences += _differing_pages(backend, kv, again, range(start // PAGE_TOKENS, end // PAGE_TOKENS))
             start = end
             yield
         if not cache.reserve(again, n + 1):
             return None
-        cached, computed = (backend.forward([StepSequence(tokens[n : n + 1], n, table, 1)])[0].copy()
+        cached, computed = (backend.forward([StepSequence(tokens[n : n + 1], n, table, 1, adapters=adapters)])[0].copy()
                             for table in (kv.page_table, again.page_table))
         if cached.tobytes() != computed.tobytes():
             differences.append(Difference(n, None))
@@ -120,7 +120,8 @@ class Auditor:
         # pages of its own: the request may end before the audit does
         tokens = request.tokens[: request.num_cached + 1]
         self._kv = self._cache.open(tokens, request.salt)
-        self._parts = audit_parts(self._backend, self._cache, self._kv, tokens, self._n_rows)
+        self._parts = audit_parts(self._backend, self._cache, self._kv, tokens, self._n_rows,
+                                  request.adapters or ())
         self._n_hits = 0
 
     def go_on(self) -> None:

@@ -7,7 +7,8 @@ import time
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
 
-from ggpy.backends.base import PAGE_TOKENS, Backend
+from ggpy.backends.base import PAGE_TOKENS, Backend, Scales
+from ggpy.engine.adapters import Adapters
 from ggpy.engine.audit import Auditor
 from ggpy.engine.config import EngineConfig, Pooling
 from ggpy.engine.embeddings import embed_texts
@@ -43,11 +44,12 @@ class EngineCore:
     """Serves any number of requests on one backend. Nothing happens but in its methods, and one thread calls them: only
     `prepare` may be called by any.
 
-    `speculator` proposes tokens that steps then verify; what requests get is the same without.
+    `speculator` proposes tokens that steps then verify; what requests get is the same without. `adapters` are those of
+    the backend.
     """
 
     def __init__(self, backend: Backend, tokenizer: Tokenizer, config: EngineConfig,
-                 speculator: Speculator | None = None) -> None:
+                 speculator: Speculator | None = None, adapters: Adapters | None = None) -> None:
         if pages_for(config.n_ctx) > min(backend.n_pages[0], backend.table_pages):
             raise ConfigError(f"n_ctx={config.n_ctx}: the KV pool has {backend.n_pages[0]} pages of {PAGE_TOKENS} "
                               f"tokens, expected {pages_for(config.n_ctx)} or more")
@@ -55,6 +57,7 @@ class EngineCore:
         self.tokenizer = tokenizer
         self.config = config
         self.speculator = speculator
+        self.adapters = adapters or Adapters()
         self.metrics = EngineMetrics(self._load)
         self._masks = MaskWriter(tokenizer.n_vocab)
         self._sampling = SamplingMemory(backend.team)
@@ -98,7 +101,8 @@ class EngineCore:
         """Make ready what `request` needs beside the model. Its samplers may have to be compiled: this can take long.
 
         Raises PromptTooLongError if its prompt leaves no room for an answer, RequestError for an empty prompt, a
-        token that the model does not have, a constraint that cannot be kept to, or a model that does not generate.
+        token or an adapter that the model does not have, a constraint that cannot be kept to, or a model that does not
+        generate.
         """
         self._require_logits()
         self.check_tokens(request.prompt_tokens)
@@ -106,6 +110,8 @@ class EngineCore:
             raise PromptTooLongError(
                 f"the prompt has {len(request.prompt_tokens):,} tokens but the context holds {self.config.n_ctx:,}, "
                 f"the answer included; shorten it{self.config.way_to_more}")
+        request.adapters = self.adapters.scales_of(request.adapters)
+        request.salt = self.adapters.salted(request.salt, request.adapters)
         constraint = None if request.constraint is None else self._grammars.start(request.constraint)
         sampler = Sampler.for_tokenizer(
             request.params, self.tokenizer, is_masked=constraint is not None,
@@ -168,7 +174,8 @@ class EngineCore:
         """
         self._require_logits()
         self._check_text(tokens)
-        parts = compute_outputs(self.backend, self.scheduler, "logits", [Wanted(tokens, n_outputs)])
+        salt, adapters = self._usual()
+        parts = compute_outputs(self.backend, self.scheduler, "logits", [Wanted(tokens, n_outputs)], salt, adapters)
         return only(parts)
 
     def embed(self, texts: Sequence[Sequence[int]], pooling: Pooling | None = None) -> Parts:
@@ -184,7 +191,11 @@ class EngineCore:
                                "pooling: none, mean, cls or last")
         for tokens in texts:
             self._check_text(tokens)
-        return embed_texts(self.backend, self.scheduler, texts, pooling)
+        return embed_texts(self.backend, self.scheduler, texts, pooling, *self._usual())
+
+    def salt_of(self, salt: int) -> int:
+        """What requests with this salt, and the usual adapters, share prefixes by."""
+        return self.adapters.salted(salt, self.adapters.scales_of(None))
 
     def check_tokens(self, tokens: Sequence[int]) -> None:
         """Raise RequestError unless there are tokens and the model has all of them."""
@@ -194,6 +205,11 @@ class EngineCore:
             if not 0 <= token < self.backend.n_vocab:
                 raise RequestError(f"token {shown(token)} is not in the vocabulary; expected 0 to "
                                    f"{self.backend.n_vocab - 1:,}")
+
+    def _usual(self) -> tuple[int, Scales]:
+        """The salt and the adapters of who does not say."""
+        scales = self.adapters.scales_of(None)
+        return self.adapters.salted(0, scales), scales
 
     def _require_logits(self) -> None:
         if self.backend.is_encoder:

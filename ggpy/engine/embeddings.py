@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ggpy.backends.base import Backend, StepSequence
+from ggpy.backends.base import Backend, Scales, StepSequence
 from ggpy.engine.config import Pooling
 from ggpy.engine.outputs import Kind, Parts, Wanted, compute_outputs
 from ggpy.engine.pages import pages_for
@@ -15,7 +15,8 @@ from ggpy.engine.scheduler import Scheduler
 MAX_TEXTS_OF_STEP = 64      # each may leave most of a page unused
 
 
-def embed_texts(backend: Backend, scheduler: Scheduler, texts: Sequence[Sequence[int]], pooling: Pooling) -> Parts:
+def embed_texts(backend: Backend, scheduler: Scheduler, texts: Sequence[Sequence[int]], pooling: Pooling,
+                salt: int = 0, adapters: Scales = ()) -> Parts:
     """The vectors of each text (its tokens), in order: (1, width), or a row per token if `pooling` is "none".
 
     "mean" is the mean of the hidden states, "cls" the first one, "last" the last one; "rank" are the scores of the
@@ -23,9 +24,10 @@ def embed_texts(backend: Backend, scheduler: Scheduler, texts: Sequence[Sequence
     """
     kind: Kind = "scores" if pooling == "rank" else "hidden"
     if backend.is_encoder:
-        rows = yield from encode(backend, kind, texts, pooling)
+        rows = yield from encode(backend, kind, texts, pooling, adapters)
     else:
-        rows = yield from compute_outputs(backend, scheduler, kind, [wanted(tokens, pooling) for tokens in texts])
+        rows = yield from compute_outputs(backend, scheduler, kind, [wanted(tokens, pooling) for tokens in texts],
+                                          salt, adapters)
     return [each.mean(axis=0, keepdims=True) for each in rows] if pooling == "mean" else rows
 
 
@@ -41,7 +43,8 @@ def n_outputs(tokens: Sequence[int], pooling: Pooling) -> int:
     return len(tokens) if pooling in ("none", "mean") else 1
 
 
-def encode(backend: Backend, kind: Kind, texts: Sequence[Sequence[int]], pooling: Pooling) -> Parts:
+def encode(backend: Backend, kind: Kind, texts: Sequence[Sequence[int]], pooling: Pooling,
+           adapters: Scales) -> Parts:
     """States or scores of an encoder, which computes texts whole, as many in a step as there is room for."""
     compute = backend.scores if kind == "scores" else backend.hidden
     result = []
@@ -55,7 +58,7 @@ def encode(backend: Backend, kind: Kind, texts: Sequence[Sequence[int]], pooling
             n_pages = pages_for(len(tokens))
             table[:, :n_pages] = np.arange(page, page + n_pages)
             sequences.append(StepSequence(tokens, 0, table, n_outputs(tokens, pooling),
-                                          outputs_first=pooling in ("cls", "rank")))
+                                          outputs_first=pooling in ("cls", "rank"), adapters=adapters))
             page += n_pages
         ends = np.cumsum([sequence.n_outputs for sequence in sequences])
         result += np.split(compute(sequences).copy(), ends[:-1])

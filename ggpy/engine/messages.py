@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggpy import errors
+from ggpy.backends.base import Scales
+from ggpy.engine.adapters import AdapterInfo
 from ggpy.engine.config import Pooling, SamplingParams
 from ggpy.engine.constraint import ConstraintSpec
 from ggpy.engine.metrics import PageUse
@@ -43,6 +45,7 @@ class Generate(Message, frozen=True, kw_only=True):
     priority: int = 0                           # higher is served first
     deadline_s: float | None = None             # how long it may take from now on; later it ends with an error
     salt: int = 0                               # prefixes are shared among requests of one salt
+    adapters: Scales | None = None              # how much of each adapter; others get nothing. None: what is usual
 
 
 class Cancel(Message, frozen=True):
@@ -98,11 +101,25 @@ class GetStatus(Message, frozen=True):
     id: int
 
 
+class GetAdapters(Message, frozen=True):
+    """The model's adapters and their usual scales; the Reply has an AdapterList."""
+
+    id: int
+
+
+class SetAdapters(Message, frozen=True):
+    """From now on requests that do not say get `scales`, and 0 of other adapters; the Reply has an AdapterList."""
+
+    id: int
+    scales: Scales
+
+
 class Shutdown(Message, frozen=True):
     """End: what is not finished gets no answer, the client says so. The last message that the engine reads."""
 
 
-Command = Generate | Cancel | ComputeLogits | Embed | SaveState | RestoreState | GetMetrics | GetStatus | Shutdown
+Command = (Generate | Cancel | ComputeLogits | Embed | SaveState | RestoreState
+           | GetMetrics | GetStatus | GetAdapters | SetAdapters | Shutdown)
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -154,6 +171,12 @@ class SavedTokens(Message, frozen=True):
     tokens: list[int]
     salt: int
     size_bytes: int
+
+
+class AdapterList(Message, frozen=True):
+    """The adapters of a model, by number."""
+
+    adapters: tuple[AdapterInfo, ...]
 
 
 class Progress(Message, frozen=True):
@@ -214,7 +237,7 @@ class Reply(Message, frozen=True):
     """The answer to a call, or why there is none."""
 
     id: int
-    value: Array | Status | SavedTokens | str | None = None
+    value: Array | Status | SavedTokens | AdapterList | str | None = None
     error: Failure | None = None
 
 

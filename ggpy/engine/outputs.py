@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ggpy.backends.base import Backend, StepSequence
+from ggpy.backends.base import Backend, Scales, StepSequence
 from ggpy.engine.radix import SequenceKV
 from ggpy.engine.scheduler import Scheduler
 from ggpy.errors import OutOfMemoryError
@@ -29,12 +29,12 @@ class Wanted(NamedTuple):
 
 
 def compute_outputs(backend: Backend, scheduler: Scheduler, kind: Kind, wanted: Sequence[Wanted],
-                    salt: int = 0) -> Parts:
+                    salt: int = 0, adapters: Scales = ()) -> Parts:
     """What is `wanted` of each text, in order: logits (n_outputs, n_vocab), hidden states or scores, of their width.
 
-    Texts share steps. What the cache holds of the tokens before the first output is not computed again. Where pages are
-    short, running requests give way and resume afterwards. Raises OutOfMemoryError if there is no memory for the
-    result.
+    `adapters` are those of the salt. Texts share steps. What the cache holds of the tokens before the first output is
+    not computed again. Where pages are short, running requests give way and resume afterwards. Raises OutOfMemoryError
+    if there is no memory for the result.
     """
     width = {"logits": backend.n_vocab, "hidden": backend.n_embd, "scores": backend.n_classes}[kind]
     texts = [Text(each.tokens, each.n_outputs, empty_float32((each.n_outputs, width))) for each in wanted]
@@ -43,7 +43,7 @@ def compute_outputs(backend: Backend, scheduler: Scheduler, kind: Kind, wanted: 
         while waiting:
             parts = next_parts(backend, scheduler, waiting, salt)
             if parts:
-                compute_parts(backend, scheduler, kind, parts)
+                compute_parts(backend, scheduler, kind, parts, adapters)
             while waiting and waiting[0].is_computed:
                 waiting.popleft()
             if waiting:
@@ -125,11 +125,12 @@ def next_parts(backend: Backend, scheduler: Scheduler, texts: Sequence[Text], sa
     return parts
 
 
-def compute_parts(backend: Backend, scheduler: Scheduler, kind: Kind, parts: Sequence[Part]) -> None:
+def compute_parts(backend: Backend, scheduler: Scheduler, kind: Kind, parts: Sequence[Part],
+                  adapters: Scales) -> None:
     """One step; what is finished gives up its pages."""
     compute = {"logits": backend.forward, "hidden": backend.hidden, "scores": backend.scores}[kind]
     rows = compute([StepSequence(part.text.tokens[part.text.start : part.stop], part.text.start, part.kv.page_table,
-                                 part.n_outputs) for part in parts])
+                                 part.n_outputs, adapters=adapters) for part in parts])
     taken = 0
     for part in parts:
         text, n = part.text, part.n_outputs

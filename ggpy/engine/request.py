@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 
+from ggpy.backends.base import Scales
 from ggpy.engine.config import SamplingParams
 from ggpy.engine.constraint import ConstraintSpec
 from ggpy.engine.probabilities import ProbabilitySpec, TokenProbability
@@ -38,6 +39,7 @@ class Request:
     priority: int = 0                                   # higher is served first, and may take a running seat
     deadline_s: float | None = None                     # as time.perf_counter tells it; later it ends with an error
     salt: int = 0                                       # prefixes are shared among requests of one salt
+    adapters: Scales | None = None                      # how much of each adapter it gets; None: what is usual
     id: int = field(default_factory=lambda: next(_ids))
     state: State = "new"
     finish_reason: FinishReason | None = None

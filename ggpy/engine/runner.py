@@ -25,4 +25,4 @@ def step_sequence(chunk: Chunk) -> StepSequence:
     assert request.kv is not None, "who runs has pages"
     first = request.num_computed
     return StepSequence(tokens=[*request.tokens[first : first + chunk.length], *chunk.drafts], first_position=first,
-                        page_table=request.kv.page_table, n_outputs=chunk.n_outputs)
+                        page_table=request.kv.page_table, n_outputs=chunk.n_outputs, adapters=request.adapters or ())

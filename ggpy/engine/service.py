@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from ggpy.backends.base import Scales
 from ggpy.engine.config import MAX_SEED
 from ggpy.engine.core import EngineCore
 from ggpy.engine.loop import Call, Cancel, Close, EngineLoop, Submit, described
 from ggpy.engine.messages import (
+    AdapterList,
     Answer,
     Array,
     Command,
@@ -24,6 +26,7 @@ from ggpy.engine.messages import (
     Embed,
     Failure,
     Generate,
+    GetAdapters,
     GetMetrics,
     GetStatus,
     Ready,
@@ -31,6 +34,7 @@ from ggpy.engine.messages import (
     RestoreState,
     SavedTokens,
     SaveState,
+    SetAdapters,
     Shutdown,
     Status,
     Tokens,
@@ -87,6 +91,10 @@ class EngineService:
                 self._call(command.id, "restore a state", functools.partial(restored, command))
             case GetMetrics():
                 self._pool.submit(self._tell_metrics, command.id)
+            case GetAdapters():
+                self._call(command.id, "tell its adapters", adapters_of)
+            case SetAdapters(scales=scales):
+                self._call(command.id, "set the scales of adapters", functools.partial(set_adapters, scales))
             case GetStatus():
                 self._call(command.id, "tell its status", status_of)
             case Shutdown():
@@ -138,7 +146,7 @@ class EngineService:
             self._calls[call_id] = call
         self._loop.commands.put(call)
 
-    def _reply(self, call_id: int, value: Array | Status | SavedTokens | GgpyError) -> None:
+    def _reply(self, call_id: int, value: Array | Status | SavedTokens | AdapterList | GgpyError) -> None:
         with self._lock:
             self._calls.pop(call_id, None)
         self._answers.append(Reply(call_id, error=Failure.of(value)) if isinstance(value, GgpyError) else
@@ -170,7 +178,8 @@ def requests_of(command: Generate) -> list[Request]:
     return [Request(command.prompt_tokens,
                     command.params if seed is None else replace(command.params, seed=(seed + i) & MAX_SEED),
                     constraint=command.constraint, probabilities=command.probabilities,
-                    priority=command.priority, deadline_s=deadline_s, salt=command.salt, id=command.id + i)
+                    priority=command.priority, deadline_s=deadline_s, salt=command.salt, adapters=command.adapters,
+                    id=command.id + i)
             for i in range(command.n)]
 
 
@@ -187,7 +196,7 @@ def embedded(command: Embed, core: EngineCore) -> Generator[None, None, Array]:
 
 def saved(command: SaveState, core: EngineCore) -> SavedTokens:
     """Save what the cache holds."""
-    state = save_state(command.path, core.backend, core.cache, command.tokens, command.salt)
+    state = save_state(command.path, core.backend, core.cache, command.tokens, core.salt_of(command.salt))
     return SavedTokens(state.tokens, state.salt, state.size_bytes)
 
 
@@ -195,6 +204,17 @@ def restored(command: RestoreState, core: EngineCore) -> SavedTokens:
     """Put what is saved into the cache."""
     state = restore_state(command.path, core.backend, core.cache)
     return SavedTokens(state.tokens, state.salt, state.size_bytes)
+
+
+def adapters_of(core: EngineCore) -> AdapterList:
+    """The adapters of the model."""
+    return AdapterList(tuple(core.adapters.infos))
+
+
+def set_adapters(scales: Scales, core: EngineCore) -> AdapterList:
+    """What requests get from now on that do not say."""
+    core.adapters.set_defaults(scales)
+    return adapters_of(core)
 
 
 def status_of(core: EngineCore) -> Status:

@@ -5,16 +5,19 @@ import math
 import numpy as np
 import pytest
 
+from ggpy.engine.adapters import AdapterInfo
 from ggpy.engine.config import SamplingParams
 from ggpy.engine.constraint import ConstraintSpec
 from ggpy.engine.messages import (
     VERSION,
+    AdapterList,
     Array,
     Cancel,
     ComputeLogits,
     Embed,
     Failure,
     Generate,
+    GetAdapters,
     GetMetrics,
     GetStatus,
     Progress,
@@ -23,6 +26,7 @@ from ggpy.engine.messages import (
     RestoreState,
     SavedTokens,
     SaveState,
+    SetAdapters,
     Shutdown,
     StartFailed,
     Status,
@@ -44,7 +48,8 @@ def test_commands_arrive_as_they_were_sent() -> None:
     constraint = ConstraintSpec("json_schema", '{"type": "object"}', ("</think>",))
     commands = [Generate(id=3, prompt_tokens=[1, 2**31 - 1], params=params, n=2, constraint=constraint,
                          priority=-1, deadline_s=2.5, salt=2**40,
-                         probabilities=ProbabilitySpec(5, after_sampling=True)),
+                         probabilities=ProbabilitySpec(5, after_sampling=True), adapters=((0, 0.5),)),
+                GetAdapters(10), SetAdapters(11, ((1, -2.0),)),
                 Cancel(3), GetStatus(5), GetMetrics(6), ComputeLogits(4, [1, 2], 2), Embed(9, [[1], [2, 3]], "cls"),
                 SaveState(7, "/a/é", [1], 3), RestoreState(8, "/a"), Shutdown()]
     assert decode_commands(encode(commands)) == commands
@@ -56,7 +61,8 @@ def test_answers_arrive_as_they_were_sent() -> None:
     answers = [Progress("compiling", "q4_k.linear", 1, 9), Ready(4096, 61, 7, 4, True, "rank", 1, 512),
                StartFailed(Failure("GgpyError", "x")),
                Tokens(3, 1, (5,), "ab", "stop", None, 32, Miss("evicted", 32), 1.5, (probability,)),
-               Reply(4, Status(1, 2, (PageUse(1, 2, 3),))), Reply(5, "text"), Reply(7, SavedTokens([1], 2, 3)),
+               Reply(4, Status(1, 2, (PageUse(1, 2, 3),))), Reply(5, "text"),
+               Reply(8, AdapterList((AdapterInfo("/a.gguf", 0.5, "sums", "Add: ", "f"),))), Reply(7, SavedTokens([1], 2, 3)),
                 Reply(6, error=Failure("RequestError", "no"))]
     assert decode_answers(encode(answers)) == answers
 

@@ -465,3 +465,18 @@ def test_a_model_in_a_process_gives_the_tokens_that_it_gives_here(model_path: Ca
     assert [int(token) for token in tokens.split()] == expected
     assert text == core.tokenizer.decode(expected)
     assert compilers == ""
+
+
+def test_adapters_can_be_listed_and_changed(start: Start) -> None:
+    """The fake engine has none."""
+    async def ask() -> tuple[Any, str]:
+        async with hashed(start) as client:
+            with pytest.raises(RequestError, match="lora: id 0: there is no such adapter, expected none"):
+                await client.set_adapters(((0, 1.0),))
+            with pytest.raises(RequestError) as refused:
+                await events_of(client, job(adapters=((3, 1.0),)))
+            return await client.adapters(), str(refused.value)
+
+    adapters, refusal = asyncio.run(ask())
+    assert not adapters
+    assert refusal.startswith("lora: id 3")

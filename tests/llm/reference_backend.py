@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ggpy.backends.base import PAGE_TOKENS, KVIdentity, StepSequence
+from ggpy.backends.base import PAGE_TOKENS, Adapter, KVIdentity, StepSequence
 from ggpy.backends.reference import evaluate
 from ggpy.graph.ops import OutputKind
 from ggpy.models import Model
@@ -21,13 +21,14 @@ class ReferenceBackend:
     opened: ClassVar[list["ReferenceBackend"]] = []
 
     def __init__(self, gguf: Any, model: Model, *, n_pages: int | Sequence[int], table_pages: int, max_tokens: int,
-                 max_outputs: int, **_: Any) -> None:
+                 max_outputs: int, adapters: Sequence[Adapter] = (), **_: Any) -> None:
         self.graph, self.n_vocab, self.n_embd = model.graph, model.hparams.n_vocab, model.hparams.n_embd
         self.kv_groups, self.is_encoder = model.kv_groups, not model.hparams.causal
         self.n_classes = model.graph.outputs["scores"].width if "scores" in model.graph.outputs else 0
         self.n_pages = (n_pages,) * len(self.kv_groups) if isinstance(n_pages, int) else tuple(n_pages)
         self.table_pages, self.max_tokens, self.max_outputs = table_pages, max_tokens, max_outputs
         self.pools = [np.zeros((n, PAGE_TOKENS), np.int64) for n in self.n_pages]
+        self.adapters = adapters
         self.is_closed, self.team = False, None
         self.opened.append(self)
 
@@ -54,7 +55,8 @@ class ReferenceBackend:
                 assert np.array_equal(self._tokens(s, group, end)[first:], tokens[first:])
             if s.n_outputs:
                 outputs = range(s.n_outputs) if s.outputs_first else range(end - s.n_outputs, end)
-                rows.append(evaluate(self.graph, tokens, outputs=outputs)[kind])
+                adapters = [(self.adapters[i], scale) for i, scale in s.adapters]
+                rows.append(evaluate(self.graph, tokens, outputs=outputs, adapters=adapters)[kind])
         return np.concatenate(rows)
 
     def _tokens(self, sequence: StepSequence, group: int, end: int) -> NDArray[np.int64]:

@@ -120,7 +120,7 @@ def test_raw_prompts_go_without_a_template(run: Run, argv: list[str], template: 
     (["m", "a", "--color=pink"], "--color pink: expected one of on, off, auto"),
     (["m", "a", "-t4"], "-t4: a flag and its value are two words, -t 4"),
     (["m", "a", "-j", "{}", "--grammar", "x"], "--grammar and -j exclude each other"),
-    (["m", "a", "--lora", "x"], "--lora is not supported yet (ggpy has no adapters)"),
+    (["m", "a", "--control-vector", "x"], "--control-vector is not supported yet (ggpy has no control vectors)"),
     (["m", "-f", "no/such/file"], "-f no/such/file: No such file or directory"),
     (["m", "a", "--chat-template", "{{ x"], "--chat-template {{ x: the template, line 1: unexpected end of template, "
      "expected 'end of print statement'."),
