@@ -6,9 +6,10 @@ import argparse
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from ggpy import config
+from ggpy.engine.config import Pooling
 from ggpy.gguf import Metadata
 from ggpy.loading import ModelOptions
 from ggpy.server.settings import DEFAULT_SLOTS, MAX_BODY_BYTES, MAX_SLOTS, ServerSettings
@@ -142,6 +143,8 @@ def _add_service_flags(group: argparse._ArgumentGroup) -> None:
                        help="what earlier requests have read is not read again (default)")
     group.add_argument("--embedding", "--embeddings", action="store_true", help="serve embeddings")
     group.add_argument("--reranking", "--rerank", action="store_true", help="serve reranking")
+    group.add_argument("--pooling", choices=get_args(Pooling), help="which hidden states make a text's vector "
+                       "(default: as the model says)")
     group.add_argument("--embd-normalize", type=int, default=2, metavar="N", help="-1: as they are, 0: to 16-bit "
                        "integers, 1: by the sum, 2: to length 1, above: by that norm (default: 2)")
     group.add_argument("--metrics", action="store_true", help="serve /metrics, for Prometheus and `ggpy top`")
@@ -189,7 +192,8 @@ def server_settings(args: argparse.Namespace) -> ServerSettings:
         is_unified=args.parallel < 1 if args.kv_unified is None else args.kv_unified,
         aliases=args.alias, tags=args.tags, has_ui=args.ui, static_path=args.path, has_slots=args.slots,
         has_metrics=args.metrics, has_props=args.props, has_embeddings=args.embedding or args.reranking,
-        has_reranking=args.reranking, embd_normalize=args.embd_normalize, slot_save_path=args.slot_save_path,
+        has_reranking=args.reranking, pooling="rank" if args.reranking else args.pooling,
+        embd_normalize=args.embd_normalize, n_batch=args.batch_size, slot_save_path=args.slot_save_path,
         is_offline=args.offline, models_dir=args.models_dir, models_max=args.models_max, autoload=args.models_autoload,
         sleep_idle_s=args.sleep_idle_seconds if args.sleep_idle_seconds > 0 else None,
         options=ModelOptions(**options), sampling_of=partial(_sampling, args), constraint=read_constraint(args),

@@ -9,17 +9,20 @@ from typing import Any
 
 from aiohttp import web
 
+from ggpy.engine.probabilities import ProbabilitySpec
 from ggpy.server import sse
 from ggpy.server.context import Server
 from ggpy.server.errors import llama_body
 from ggpy.server.fields import Fields, read_fields
 from ggpy.server.generation import Answer, Delta, Job, complete_all, generate_all
+from ggpy.server.infill import infill_tokens
 from ggpy.server.llama_settings import full_settings, settings_object
 from ggpy.server.models import LoadedModel
+from ggpy.server.probabilities import probability_objects
 from ggpy.server.prompts import read_prompts
 from ggpy.server.replies import json_response
 from ggpy.server.routes import Route
-from ggpy.server.sampling_fields import MAX_COUNT, read_constraint, read_sampling
+from ggpy.server.sampling_fields import MAX_COUNT, read_constraint, read_max_tokens, read_sampling
 
 MAX_PROBS = 1000        # alternatives of a token
 
@@ -32,7 +35,16 @@ def routes(server: Server) -> list[Route]:
             prompts, is_list = read_prompts(fields, "prompt", model.tokenizer)
             return await respond(request, server, model, fields, prompts, is_list=is_list)
 
-    return [Route("POST", path, completion) for path in ("/completion", "/completions")]
+    async def infill(request: web.Request) -> web.StreamResponse:
+        fields = await read_fields(request)
+        async with server.models.use(fields.text("model")) as model:
+            n_predict = read_max_tokens(fields, model.defaults.max_tokens)
+            tokens = infill_tokens(fields, model.tokenizer, n_ctx=model.n_ctx, n_batch=server.settings.n_batch,
+                                   n_predict=n_predict, is_spm=server.settings.is_spm_infill)
+            return await respond(request, server, model, fields, [tokens], is_list=False)
+
+    return [Route("POST", "/completion", completion), Route("POST", "/completions", completion),
+            Route("POST", "/infill", infill)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +55,7 @@ class CompletionOptions:
     returns_tokens: bool
     returns_progress: bool
     has_timings: bool           # in each event
+    probabilities: ProbabilitySpec | None       # of tokens
     fields: list[str]           # of the final object; []: all
     settings: dict[str, Any]    # generation_settings
 
@@ -76,8 +89,10 @@ def read_jobs(server: Server, model: LoadedModel, fields: Fields,
         "timings_per_token": fields.boolean("timings_per_token", default=False),
         "post_sampling_probs": fields.boolean("post_sampling_probs", default=False),
     }
+    n_probs, is_post = others["n_probs"], others["post_sampling_probs"] is True
+    probabilities = ProbabilitySpec(n_probs, after_sampling=is_post) if n_probs else None
     short = settings_object(params, others)
-    jobs = [Job(tokens=tokens, params=params, constraint=constraint, n=n, first_index=i * n,
+    jobs = [Job(tokens=tokens, params=params, constraint=constraint, probabilities=probabilities, n=n, first_index=i * n,
                 uses_cache=fields.boolean("cache_prompt", default=settings.cache_prompt),
                 slot=slot if 0 <= slot < settings.n_slots else None, settings=short,
                 max_predict_s=max_ms / 1e3 if max_ms > 0 else None,
@@ -86,24 +101,41 @@ def read_jobs(server: Server, model: LoadedModel, fields: Fields,
     return jobs, CompletionOptions(
         others["stream"] is True, fields.boolean("return_tokens", default=False),
         fields.boolean("return_progress", default=False), others["timings_per_token"] is True,
-        fields.texts("response_fields"), full_settings(params, constraint, model.tokenizer, others))
+        probabilities, fields.texts("response_fields"), full_settings(params, constraint, model.tokenizer, others))
 
 
 async def events(model: LoadedModel, jobs: Sequence[Job], options: CompletionOptions) -> AsyncGenerator[bytes, None]:
     """The events of a stream; there is no [DONE]."""
     async with aclosing(generate_all(model, jobs)) as deltas:
         async for delta in deltas:
-            if delta.tokens:
-                yield sse.frame(partial_object(delta, options))
+            for part in parts(delta, options):
+                yield sse.frame(partial_object(part, model, options))
             if delta.answer.is_finished:
                 yield sse.frame(final_object(model, delta.answer, options))
 
 
-def partial_object(delta: Delta, options: CompletionOptions) -> dict[str, Any]:
+def parts(delta: Delta, options: CompletionOptions) -> list[Delta]:
+    """`delta` for each of its tokens if their probabilities are told, which clients expect one at a time."""
+    if not delta.tokens:
+        return []
+    if options.probabilities is None:
+        return [delta]
+    last = len(delta.tokens) - 1
+    return [Delta(delta.answer, delta.text if i == last else "", (token,), (probability,))
+            for i, (token, probability) in enumerate(zip(delta.tokens, delta.probabilities, strict=True))]
+
+
+def partial_object(delta: Delta, model: LoadedModel, options: CompletionOptions) -> dict[str, Any]:
+    """An event of a stream."""
     answer = delta.answer
     event = {"index": answer.index, "content": delta.text, "tokens": list(delta.tokens), "stop": False, "id_slot": -1,
              "tokens_predicted": len(answer.tokens), "tokens_evaluated": answer.n_prompt}
-    return {**event, "timings": answer.timings()} if options.has_timings else event
+    if options.has_timings:
+        event["timings"] = answer.timings()
+    if options.probabilities is not None:
+        event["completion_probabilities"] = probability_objects(
+            list(delta.probabilities), model.tokenizer, is_post=options.probabilities.after_sampling)
+    return event
 
 
 def final_object(model: LoadedModel, answer: Answer, options: CompletionOptions) -> dict[str, Any]:
@@ -118,6 +150,9 @@ def final_object(model: LoadedModel, answer: Answer, options: CompletionOptions)
         "stopping_word": answer.stopping_word, "tokens_cached": len(answer.computed_tokens),
         "timings": answer.timings(),
     }
+    if options.probabilities is not None and not is_told:
+        whole["completion_probabilities"] = probability_objects(
+            answer.probabilities, model.tokenizer, is_post=options.probabilities.after_sampling)
     return picked(whole, options.fields)
 
 

@@ -72,13 +72,11 @@ def read_sampling(fields: Fields, defaults: SamplingParams, tokenizer: Tokenizer
         raise RequestError(str(error)) from error
 
 
-def read_max_tokens(fields: Fields, limit: int | None, *names: str) -> int | None:
-    """Tokens to generate, no more than `limit`; None: as many as fit. 0 is taken for 1, as llama-server does."""
+def read_max_tokens(fields: Fields, default: int | None, *names: str) -> int | None:
+    """Tokens to generate; None: as many as fit. 0 is taken for 1, as llama-server does."""
     wanted = fields.integer(*(names or ("n_predict", "max_completion_tokens", "max_tokens")), default=-1, least=-1,
                             most=MAX_COUNT)
-    if wanted < 0:
-        return limit
-    return max(1, wanted if limit is None else min(wanted, limit))
+    return default if wanted < 0 else max(1, wanted)
 
 
 def read_samplers(fields: Fields) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ggpy.engine.config import SamplingParams
+from ggpy.engine.config import Pooling, SamplingParams
 from ggpy.engine.constraint import ConstraintSpec
 from ggpy.errors import ConfigError
 from ggpy.gguf import Metadata
@@ -54,7 +54,9 @@ class ServerSettings:
     has_props: bool = False                         # POST /props
     has_embeddings: bool = False
     has_reranking: bool = False
+    pooling: Pooling | None = None                  # None: the model's
     embd_normalize: int = 2
+    n_batch: int = 2048                             # tokens of which /infill makes its prompt
     slot_save_path: Path | None = None              # folder of saved slots
     is_offline: bool = False                        # pull no model
     models_dir: Path | None = None

@@ -24,7 +24,8 @@ def text(metrics: EngineMetrics) -> str:
     """The metrics in Prometheus's text format, of type CONTENT_TYPE."""
     registry = CollectorRegistry(auto_describe=False)       # of this text alone: two engines share nothing
     registry.register(_Families(metrics))
-    return generate_latest(registry).decode()
+    return generate_latest(registry).decode().replace("# TYPE llamacpp:n_tokens_max gauge",
+                                                      "# TYPE llamacpp:n_tokens_max counter")
 
 
 class _Families(Collector):
@@ -62,7 +63,7 @@ def llama_server_families(m: EngineMetrics, load: EngineLoad) -> Iterator[Metric
             family.add_metric([str(i)], n_accepted)
         yield family
     for name, help, value in (
-        # a counter to llama-server, but one without "_total" is none to Prometheus
+        # a counter to llama-server, which `text` makes it; the library would add "_total" to its name
         ("n_tokens_max", "Tokens of the longest request so far, prompt and answer", m.longest),
         ("prompt_tokens_seconds", "Prompt tokens computed per second since the last scrape", m.prompt.since_last()),
         ("predicted_tokens_seconds", "Tokens that a request generated per second, on average since the last scrape",
