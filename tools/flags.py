@@ -220,8 +220,12 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--cache-audit", type=_one_in, default=0, metavar="1/N",
                        help="of N prompts that the cache has a part of, compute that of one again, while others go on, "
                        "and compare every bit; what differs is logged as an error (default: none)")
+    group.add_argument("--lora", type=_adapters, action="extend", metavar="FILES",
+                       help="low-rank adapters of the model, GGUF files, separated by commas")
+    group.add_argument("--lora-scaled", dest="lora", type=_scaled_adapters, action="extend", metavar="FILE:SCALE,...",
+                       help="the same, with how much of each is added (default: 1)")
     add_load_flags(group)
-    parser.set_defaults(fail=parser.error)
+    parser.set_defaults(fail=parser.error, applies_lora=True)
 
 
 def add_load_flags(group: argparse._ArgumentGroup) -> None:
@@ -249,6 +253,22 @@ def _one_in(text: str) -> int:
     return int(match[1])
 
 
+def _adapters(text: str) -> list[tuple[str, float]]:
+    return [(path, 1.0) for path in text.split(",")]
+
+
+def _scaled_adapters(text: str) -> list[tuple[str, float]]:
+    """The files and scales of "a.gguf:0.5,b.gguf:2"."""
+    parts = [each.rpartition(":") for each in text.split(",")]
+    try:
+        adapters = [(path, float(scale)) for path, _, scale in parts]
+    except ValueError:
+        adapters = []
+    if not adapters or not all(path and math.isfinite(scale) for path, scale in adapters):
+        raise argparse.ArgumentTypeError("expected files with scales, such as a.gguf:0.5,b.gguf:2")
+    return adapters
+
+
 def _milliseconds(text: str) -> float:
     try:
         return EngineConfig(n_ctx=2, step_ms=float(text)).step_ms
@@ -267,5 +287,5 @@ def model_options(args: argparse.Namespace) -> dict[str, Any]:
         "n_threads": None if args.threads < 0 else args.threads,
         "max_batch_tokens": min(args.batch_size, args.ubatch_size), "repack": args.repack, "compute": args.compute,
         "cache_type_k": args.cache_type_k, "cache_type_v": args.cache_type_v, "step_ms": args.step_ms,
-        "cache_audit": args.cache_audit,
+        "cache_audit": args.cache_audit, "lora": [(path, scale * args.applies_lora) for path, scale in args.lora or ()],
     }

@@ -37,8 +37,8 @@ WITHOUT_EFFECT: dict[str, Any] = {
 }
 # why -> what would change answers, and must not be ignored
 UNSUPPORTED: dict[str, dict[str, Any]] = {
-    "ggpy has no adapters": {"--lora": None, "--lora-scaled": None, "--control-vector": None,
-                             "--control-vector-scaled": None, "--control-vector-layer-range": None},
+    "ggpy has no control vectors": {"--control-vector": None, "--control-vector-scaled": None,
+                                    "--control-vector-layer-range": None},
     "ggpy takes these from the model file": {
         "--override-kv": None, "--rope-scaling": None, "--rope-scale": None, "--rope-freq-base": None,
         "--rope-freq-scale": None, "--yarn-orig-ctx": None, "--yarn-ext-factor": None, "--yarn-attn-factor": None,

@@ -62,7 +62,8 @@ def test_answers_arrive_as_they_were_sent() -> None:
                StartFailed(Failure("GgpyError", "x")),
                Tokens(3, 1, (5,), "ab", "stop", None, 32, Miss("evicted", 32), 1.5, (probability,)),
                Reply(4, Status(1, 2, (PageUse(1, 2, 3),))), Reply(5, "text"),
-               Reply(8, AdapterList((AdapterInfo("/a.gguf", 0.5, "sums", "Add: ", "f"),))), Reply(7, SavedTokens([1], 2, 3)),
+               Reply(8, AdapterList((AdapterInfo("/a.gguf", 0.5, "sums", "Add: ", "f"),))),
+               Reply(7, SavedTokens([1], 2, 3)),
                 Reply(6, error=Failure("RequestError", "no"))]
     assert decode_answers(encode(answers)) == answers
 

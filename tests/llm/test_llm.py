@@ -27,6 +27,7 @@ from ggpy.gguf import GGUFFile
 from ggpy.text import ChatTemplate
 from ggpy.text.chat import CHATML
 from tests.llm.reference_backend import ReferenceBackend
+from tests.models.adapter_data import random_factors, write_adapter
 from tests.models.arch_data import ArchModel
 
 GREEDY = SamplingParams(temperature=0, max_tokens=8)
@@ -190,8 +191,12 @@ PAGE = Path(__file__).parents[2] / "docs" / "library.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
 
-def test_the_examples_of_the_documentation_run(tiny: ArchModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_of_the_documentation_run(tiny: ArchModel, monkeypatch: pytest.MonkeyPatch,
+                                               tmp_path: Path) -> None:
     """One after the other, with no name that none of them has made, on the tiny model, whatever they call theirs."""
+    for name in ("poems.gguf", "french.gguf"):
+        write_adapter(tmp_path / name, random_factors(tiny, ("blk.0.attn_q.weight",)))
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(ggpy.llm, "resolve", lambda name: tiny.path)
     monkeypatch.setattr(LLM, "chat_template", ChatTemplate(CHATML + "{{ tools[0].function.name if tools }}"))
     # the answers of a random model have no end
