@@ -65,7 +65,7 @@ def add_arguments(parser: Parser) -> None:
     for flag in SPACED.split():
         parser.add_argument(flag, dest=argparse.SUPPRESS, action=_Ignored, help=argparse.SUPPRESS)
     for flag in ("--cache-idle-slots", "--no-cache-idle-slots", "--no-mmproj", "--no-mmproj-auto", "--cont-batching",
-                 "-cb", "--no-cont-batching", "-nocb", "--lora-init-without-apply"):
+                 "-cb", "--no-cont-batching", "-nocb"):
         parser.add_argument(flag, dest=argparse.SUPPRESS, action=_Ignored, nargs=0, help=argparse.SUPPRESS)
     add_llama_flags(parser)
     shared = {flag: name for flag, name in environment.VARIABLES.items() if flag != "--show-timings"}
@@ -141,6 +141,8 @@ def _add_service_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("-no-kvu", dest="kv_unified", action="store_false", help=argparse.SUPPRESS)
     group.add_argument("--cache-prompt", action=argparse.BooleanOptionalAction, default=True,
                        help="what earlier requests have read is not read again (default)")
+    group.add_argument("--lora-init-without-apply", dest="applies_lora", action="store_false",
+                       help="adapters have scale 0 until a request, or POST /lora-adapters, gives another")
     group.add_argument("--embedding", "--embeddings", action="store_true", help="serve embeddings")
     group.add_argument("--reranking", "--rerank", action="store_true", help="serve reranking")
     group.add_argument("--pooling", choices=get_args(Pooling), help="which hidden states make a text's vector "
