@@ -10,6 +10,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ggpy.backends.base import Scales
 from ggpy.engine.config import SamplingParams
 from ggpy.engine.constraint import ConstraintSpec
 from ggpy.engine.messages import Generate, Tokens
@@ -35,6 +36,7 @@ class Job:
     n: int = 1                                  # answers
     first_index: int = 0                        # of the answers, which count up
     uses_cache: bool = True
+    adapters: Scales | None = None              # how much of each LoRA adapter; None: as is usual
     priority: int = 0
     deadline_s: float | None = None             # from now on
     slot: int | None = None                     # that it shall have
@@ -127,7 +129,8 @@ async def generate(model: LoadedModel, job: Job) -> AsyncGenerator[Delta, None]:
     try:
         salt = 0 if job.uses_cache else secrets.randbits(31) | 1 << 31
         request = Generate(prompt_tokens=job.tokens, params=job.params, n=job.n, constraint=job.constraint,
-                           priority=job.priority, deadline_s=job.deadline_s, salt=salt, probabilities=job.probabilities)
+                           priority=job.priority, deadline_s=job.deadline_s, salt=salt, probabilities=job.probabilities,
+                           adapters=job.adapters)
         async with aclosing(model.client.generate(request)) as events:
             async for event in events:
                 answer = answers[event.index]

@@ -16,6 +16,7 @@ from ggpy.server.errors import llama_body
 from ggpy.server.fields import Fields, read_fields
 from ggpy.server.generation import Answer, Delta, Job, complete_all, generate_all
 from ggpy.server.infill import infill_tokens
+from ggpy.server.llama_lora import lora_scales
 from ggpy.server.llama_settings import full_settings, settings_object
 from ggpy.server.models import LoadedModel
 from ggpy.server.probabilities import probability_objects
@@ -81,7 +82,7 @@ def read_jobs(server: Server, model: LoadedModel, fields: Fields,
     n = fields.integer("n_cmpl", "n", default=1, least=1, most=settings.n_slots)
     max_ms = fields.integer("t_max_predict_ms", default=-1, least=-1)
     slot = fields.integer("id_slot", default=-1)
-    others = {
+    others: dict[str, Any] = {
         "stream": fields.boolean("stream", default=False),
         "n_keep": fields.integer("n_keep", default=0, least=-1, most=MAX_COUNT),
         "n_discard": fields.integer("n_discard", default=0, least=0, most=MAX_COUNT),
@@ -91,8 +92,12 @@ def read_jobs(server: Server, model: LoadedModel, fields: Fields,
     }
     n_probs, is_post = others["n_probs"], others["post_sampling_probs"] is True
     probabilities = ProbabilitySpec(n_probs, after_sampling=is_post) if n_probs else None
+    adapters = lora_scales(fields)
+    if adapters is not None:
+        others["lora"] = [{"id": i, "scale": scale} for i, scale in adapters]
     short = settings_object(params, others)
-    jobs = [Job(tokens=tokens, params=params, constraint=constraint, probabilities=probabilities, n=n, first_index=i * n,
+    jobs = [Job(tokens=tokens, params=params, constraint=constraint, probabilities=probabilities, n=n,
+                first_index=i * n, adapters=adapters,
                 uses_cache=fields.boolean("cache_prompt", default=settings.cache_prompt),
                 slot=slot if 0 <= slot < settings.n_slots else None, settings=short,
                 max_predict_s=max_ms / 1e3 if max_ms > 0 else None,

@@ -78,7 +78,7 @@ def test_steps_count_with_their_requests_and_the_longest_of_them() -> None:
     found = samples(metrics)
     assert found["llamacpp:n_decode_total"] == 2
     assert found["llamacpp:n_busy_slots_per_decode"] == 2.5
-    assert found["llamacpp:n_tokens_max"] == 700
+    assert found["llamacpp:n_tokens_max_total"] == 700       # the parser adds "_total" to counters
     assert found["ggpy:step_tokens_sum"] == 7
     assert found["ggpy:num_preemptions_total"] == 2
 
@@ -151,7 +151,7 @@ def test_engines_share_nothing() -> None:
 
 @pytest.mark.parametrize("name", [
     "prompt_tokens_total", "prompt_tokens_cached_total", "prompt_seconds_total", "tokens_predicted_total",
-    "tokens_predicted_seconds_total", "n_decode_total", "n_tokens_max", "spec_decode_num_draft_tokens_total",
+    "tokens_predicted_seconds_total", "n_decode_total", "n_tokens_max_total", "spec_decode_num_draft_tokens_total",
     "spec_decode_num_accepted_tokens_total", "spec_decode_num_drafts_total", "prompt_tokens_seconds",
     "predicted_tokens_seconds", "requests_processing", "requests_deferred", "n_busy_slots_per_decode"])
 def test_a_fresh_engine_has_every_metric_of_llama_server(name: str) -> None:
