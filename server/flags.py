@@ -39,7 +39,8 @@ VARIABLES = {
     "--sse-ping-interval": "SSE_PING_INTERVAL", "--parallel": "N_PARALLEL", "--kv-unified": "KV_UNIFIED",
     "--alias": "ALIAS", "--tags": "TAGS", "--embedding": "EMBEDDINGS", "--reranking": "RERANKING",
     "--metrics": "ENDPOINT_METRICS", "--props": "ENDPOINT_PROPS", "--slots": "ENDPOINT_SLOTS",
-    "--cache-prompt": "CACHE_PROMPT", "--jinja": "JINJA", "--reasoning-format": "THINK", "--reasoning": "REASONING",
+    "--cache-prompt": "CACHE_PROMPT", "--context-shift": "CONTEXT_SHIFT",
+    "--jinja": "JINJA", "--reasoning-format": "THINK", "--reasoning": "REASONING",
     "--reasoning-budget": "THINK_BUDGET", "--reasoning-budget-message": "THINK_BUDGET_MESSAGE",
     "--prefill-assistant": "PREFILL_ASSISTANT", "--models-dir": "MODELS_DIR", "--models-max": "MODELS_MAX",
     "--models-autoload": "MODELS_AUTOLOAD", "--timeout": "TIMEOUT",
@@ -143,6 +144,10 @@ def _add_service_flags(group: argparse._ArgumentGroup) -> None:
                        help="what earlier requests have read is not read again (default)")
     group.add_argument("--lora-init-without-apply", dest="applies_lora", action="store_false",
                        help="adapters have scale 0 until a request, or POST /lora-adapters, gives another")
+    group.add_argument("--context-shift", action=argparse.BooleanOptionalAction, default=False,
+                       help="when -c is full, half of it goes and the answer goes on")
+    group.add_argument("--keep", type=whole_number(0, or_negative=True), default=0, metavar="N",
+                       help="tokens at the beginning that stay then; -1: the prompt (default: 0)")
     group.add_argument("--embedding", "--embeddings", action="store_true", help="serve embeddings")
     group.add_argument("--reranking", "--rerank", action="store_true", help="serve reranking")
     group.add_argument("--pooling", choices=get_args(Pooling), help="which hidden states make a text's vector "
@@ -199,7 +204,8 @@ def server_settings(args: argparse.Namespace) -> ServerSettings:
         is_offline=args.offline, models_dir=args.models_dir, models_max=args.models_max, autoload=args.models_autoload,
         sleep_idle_s=args.sleep_idle_seconds if args.sleep_idle_seconds > 0 else None,
         options=ModelOptions(**options), sampling_of=partial(_sampling, args), constraint=read_constraint(args),
-        cache_prompt=args.cache_prompt, chat_template=args.chat_template,
+        has_context_shift=args.context_shift, n_keep=args.keep, cache_prompt=args.cache_prompt,
+        chat_template=args.chat_template,
         chat_template_kwargs=args.chat_template_kwargs, uses_jinja=args.jinja, reasoning_format=args.reasoning_format,
         reasoning=args.reasoning, reasoning_budget=args.reasoning_budget,
         reasoning_budget_message=args.reasoning_budget_message, prefill_assistant=args.prefill_assistant,

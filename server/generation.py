@@ -15,6 +15,7 @@ from ggpy.engine.config import SamplingParams
 from ggpy.engine.constraint import ConstraintSpec
 from ggpy.engine.messages import Generate, Tokens
 from ggpy.engine.probabilities import ProbabilitySpec, TokenProbability
+from ggpy.engine.request import ContextShift
 from ggpy.server.errors import ContextSizeError
 from ggpy.server.models import LoadedModel
 from ggpy.server.slots import Task
@@ -37,6 +38,8 @@ class Job:
     first_index: int = 0                        # of the answers, which count up
     uses_cache: bool = True
     adapters: Scales | None = None              # how much of each LoRA adapter; None: as is usual
+    context_shift: ContextShift | None = None
+    tells_progress: bool = False                # deltas without tokens tell how far the prompt is read
     priority: int = 0
     deadline_s: float | None = None             # from now on
     slot: int | None = None                     # that it shall have
@@ -58,6 +61,7 @@ class Answer:
     text: str = ""
     probabilities: list[TokenProbability] = field(default_factory=list)     # of the tokens, if they were asked for
     n_cached: int = 0
+    n_read: int = 0                             # tokens of the prompt that are there
     first_s: float | None = None                # when the first token came
     last_s: float | None = None
     stop_type: StopType = "none"
@@ -73,18 +77,24 @@ class Answer:
     @property
     def is_truncated(self) -> bool:
         """Whether the context was full."""
-        return self.stop_type == "limit" and self.n_prompt + len(self.tokens) >= self.n_ctx
+        n_tokens = self.n_prompt + len(self.tokens)
+        return n_tokens > self.n_ctx or (n_tokens == self.n_ctx and self.stop_type == "limit")
 
     @property
     def computed_tokens(self) -> list[int]:
         """Prompt and answer but for its last token, which nobody reads."""
         return [*self.task.prompt, *self.tokens[:-1]]
 
+    def progress(self) -> dict[str, Any]:
+        """llama-server's object about how far the prompt is read."""
+        return {"total": self.n_prompt, "cache": self.n_cached, "processed": self.n_read,
+                "time_ms": int((time.perf_counter() - self.start_s) * 1e3)}
+
     def timings(self) -> dict[str, Any]:
         """llama-server's object: the first token comes out of the prompt's pass."""
-        n_read, n_more = self.n_prompt - self.n_cached, max(0, len(self.tokens) - 1)
+        n_read, n_more = max(0, self.n_read - self.n_cached), max(0, len(self.tokens) - 1)
         now = time.perf_counter()
-        prompt_ms = ((self.first_s or now) - self.start_s) * 1e3
+        prompt_ms = ((self.first_s or now) - self.start_s) * 1e3 if n_read else 0.0
         predicted_ms = 0.0 if self.first_s is None else ((self.last_s or now) - self.first_s) * 1e3
         timings = {
             "cache_n": self.n_cached, "prompt_n": n_read, "prompt_ms": prompt_ms,
@@ -127,10 +137,11 @@ async def generate(model: LoadedModel, job: Job) -> AsyncGenerator[Delta, None]:
     for answer in answers:
         model.slots.enter(answer.task)
     try:
-        salt = 0 if job.uses_cache else secrets.randbits(31) | 1 << 31
+        salt = answers[0].task.salt if job.uses_cache else new_salt()
         request = Generate(prompt_tokens=job.tokens, params=job.params, n=job.n, constraint=job.constraint,
                            priority=job.priority, deadline_s=job.deadline_s, salt=salt, probabilities=job.probabilities,
-                           adapters=job.adapters)
+                           adapters=job.adapters,
+                           context_shift=job.context_shift, tells_progress=job.tells_progress)
         async with aclosing(model.client.generate(request)) as events:
             async for event in events:
                 answer = answers[event.index]
@@ -145,6 +156,11 @@ async def generate(model: LoadedModel, job: Job) -> AsyncGenerator[Delta, None]:
             model.slots.leave(answer.task, answer.computed_tokens if job.uses_cache else ())
 
 
+def new_salt() -> int:
+    """One under which nothing is stored yet."""
+    return secrets.randbits(62) | 1
+
+
 def take(answer: Answer, event: Tokens, model: LoadedModel, job: Job) -> None:
     """Add `event` to `answer`."""
     task = answer.task
@@ -156,7 +172,9 @@ def take(answer: Answer, event: Tokens, model: LoadedModel, job: Job) -> None:
         answer.last_s = event.time_s
         if answer.first_s is None:
             answer.first_s = event.time_s
-    task.n_computed, task.n_decoded = answer.n_prompt, len(answer.tokens)
+    answer.n_drafted, answer.n_accepted = event.num_drafted, event.num_accepted
+    answer.n_read = answer.n_prompt if event.num_read is None else event.num_read
+    task.n_computed, task.n_decoded = answer.n_read, len(answer.tokens)
     task.has_new_line = task.has_new_line or "\n" in event.text
     if event.finish_reason is not None:
         answer.is_finished = True

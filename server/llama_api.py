@@ -10,6 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from ggpy.engine.probabilities import ProbabilitySpec
+from ggpy.engine.request import ContextShift
 from ggpy.server import sse
 from ggpy.server.context import Server
 from ggpy.server.errors import llama_body
@@ -24,6 +25,7 @@ from ggpy.server.prompts import read_prompts
 from ggpy.server.replies import json_response
 from ggpy.server.routes import Route
 from ggpy.server.sampling_fields import MAX_COUNT, read_constraint, read_max_tokens, read_sampling
+from ggpy.server.settings import ServerSettings
 
 MAX_PROBS = 1000        # alternatives of a token
 
@@ -84,7 +86,7 @@ def read_jobs(server: Server, model: LoadedModel, fields: Fields,
     slot = fields.integer("id_slot", default=-1)
     others: dict[str, Any] = {
         "stream": fields.boolean("stream", default=False),
-        "n_keep": fields.integer("n_keep", default=0, least=-1, most=MAX_COUNT),
+        "n_keep": fields.integer("n_keep", default=settings.n_keep, least=-1, most=MAX_COUNT),
         "n_discard": fields.integer("n_discard", default=0, least=0, most=MAX_COUNT),
         "n_probs": fields.integer("n_probs", "logprobs", default=0, least=0, most=MAX_PROBS),
         "timings_per_token": fields.boolean("timings_per_token", default=False),
@@ -95,9 +97,11 @@ def read_jobs(server: Server, model: LoadedModel, fields: Fields,
     adapters = lora_scales(fields)
     if adapters is not None:
         others["lora"] = [{"id": i, "scale": scale} for i, scale in adapters]
+    returns_progress = others["stream"] and fields.boolean("return_progress", default=False)
+    shift = context_shift(others, settings, model, prompts)
     short = settings_object(params, others)
     jobs = [Job(tokens=tokens, params=params, constraint=constraint, probabilities=probabilities, n=n,
-                first_index=i * n, adapters=adapters,
+                first_index=i * n, adapters=adapters, context_shift=shift, tells_progress=returns_progress,
                 uses_cache=fields.boolean("cache_prompt", default=settings.cache_prompt),
                 slot=slot if 0 <= slot < settings.n_slots else None, settings=short,
                 max_predict_s=max_ms / 1e3 if max_ms > 0 else None,
@@ -105,14 +109,25 @@ def read_jobs(server: Server, model: LoadedModel, fields: Fields,
             for i, tokens in enumerate(prompts)]
     return jobs, CompletionOptions(
         others["stream"] is True, fields.boolean("return_tokens", default=False),
-        fields.boolean("return_progress", default=False), others["timings_per_token"] is True,
+        returns_progress, others["timings_per_token"] is True,
         probabilities, fields.texts("response_fields"), full_settings(params, constraint, model.tokenizer, others))
+
+
+def context_shift(others: dict[str, Any], settings: ServerSettings, model: LoadedModel,
+                  prompts: Sequence[Sequence[int]]) -> ContextShift | None:
+    """What goes when the context is full; None: the answer ends there."""
+    if not settings.has_context_shift:
+        return None
+    n_keep = max(map(len, prompts), default=0) if others["n_keep"] < 0 else others["n_keep"]
+    return ContextShift(n_keep + (1 if model.tokenizer.add_bos else 0), others["n_discard"])
 
 
 async def events(model: LoadedModel, jobs: Sequence[Job], options: CompletionOptions) -> AsyncGenerator[bytes, None]:
     """The events of a stream; there is no [DONE]."""
     async with aclosing(generate_all(model, jobs)) as deltas:
         async for delta in deltas:
+            if not delta.tokens and not delta.answer.is_finished and options.returns_progress:
+                yield sse.frame(progress_object(delta.answer, options))
             for part in parts(delta, options):
                 yield sse.frame(partial_object(part, model, options))
             if delta.answer.is_finished:
@@ -128,6 +143,13 @@ def parts(delta: Delta, options: CompletionOptions) -> list[Delta]:
     last = len(delta.tokens) - 1
     return [Delta(delta.answer, delta.text if i == last else "", (token,), (probability,))
             for i, (token, probability) in enumerate(zip(delta.tokens, delta.probabilities, strict=True))]
+
+
+def progress_object(answer: Answer, options: CompletionOptions) -> dict[str, Any]:
+    """An event that tells how far the prompt is read."""
+    event = {"index": answer.index, "content": "", "tokens": [], "stop": False, "id_slot": -1, "tokens_predicted": 0,
+             "tokens_evaluated": answer.n_prompt, "prompt_progress": answer.progress()}
+    return {**event, "timings": answer.timings()} if options.has_timings else event
 
 
 def partial_object(delta: Delta, model: LoadedModel, options: CompletionOptions) -> dict[str, Any]:

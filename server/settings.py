@@ -67,6 +67,8 @@ class ServerSettings:
     sampling_of: Callable[[Metadata], SamplingParams] = default_sampling        # of requests that do not say
     constraint: ConstraintSpec | None = None        # the same
     cache_prompt: bool = True                       # the same
+    has_context_shift: bool = False                 # an answer goes on when the context is full
+    n_keep: int = 0                                 # tokens at the beginning that stay then; -1: the prompt
     chat_template: str | None = None                # Jinja source, in place of the model's
     chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
     uses_jinja: bool = True                         # tools and the model's own template

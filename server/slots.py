@@ -24,6 +24,7 @@ class Slot:
     task: Task | None = None                # that runs
     last: Task | None = None                # that ran before
     tokens: list[int] = field(default_factory=list)     # whose keys and values it would hold
+    salt: int = 0                           # that they are stored under: not 0 for those of a file
     used: int = 0                           # counts up; the lowest one was idle for longest
 
 
@@ -35,6 +36,7 @@ class Task:
     wish: int | None = None                 # the slot that it shall have
     settings: Any = None                    # what /slots shows as params
     n_predict: int | None = None            # tokens to generate at most
+    salt: int = 0                           # that its prompt is looked up under
     id: int = field(default_factory=lambda: next(_task_ids))
     slot: Slot | None = None
     n_cached: int = 0
@@ -61,7 +63,9 @@ class SlotBoard:
         return sum(slot.task is None for slot in self.slots)
 
     def enter(self, task: Task) -> None:
-        """Give `task` a slot, now or when one is free."""
+        """Give `task` a slot, now or when one is free. What was restored to a slot is found by those who get it."""
+        if task.wish is not None:
+            task.salt = self.slots[task.wish].salt
         self._waiting.append(task)
         self._assign()
 
@@ -71,7 +75,7 @@ class SlotBoard:
             self._waiting.remove(task)
         if task.slot is not None and task.slot.task is task:
             slot = task.slot
-            slot.task, slot.last, slot.tokens = None, task, list(tokens)
+            slot.task, slot.last, slot.tokens, slot.salt = None, task, list(tokens), task.salt
             slot.used = next(self._counter)
         self._assign()
 
@@ -92,6 +96,7 @@ class SlotBoard:
         shared = {slot.id: common_prefix(slot.tokens, task.prompt) for slot in idle}
         best = max(idle, key=lambda slot: shared[slot.id])
         if shared[best.id] > SIMILARITY * len(task.prompt):
+            task.salt = best.salt
             return best
         return min(idle, key=lambda slot: slot.used)
 

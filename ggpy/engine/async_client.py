@@ -21,6 +21,7 @@ from ggpy.engine.messages import (
     Command,
     ComputeLogits,
     Embed,
+    EraseState,
     Float32,
     Generate,
     GetAdapters,
@@ -155,13 +156,23 @@ class AsyncClient(ABC):
         """What the engine counts and times, in Prometheus's text format."""
         return await self._call(GetMetrics, str)
 
-    async def save_state(self, path: str, tokens: Sequence[int], salt: int = 0) -> SavedTokens:
-        """Write the computed part of `tokens` to a file. Raises SavedStateError if there is none, or it cannot be."""
-        return await self._call(lambda i: SaveState(i, path, tokens, salt), SavedTokens)
+    async def save_state(self, path: str, tokens: Sequence[int], salt: int = 0, head: bytes = b"") -> SavedTokens:
+        """Write the computed part of `tokens` to a file, behind `head`.
 
-    async def restore_state(self, path: str) -> SavedTokens:
-        """Have what is saved in a file computed. Raises SavedStateError if it is damaged or does not belong here."""
-        return await self._call(lambda i: RestoreState(i, path), SavedTokens)
+        Raises SavedStateError if there is none, or it cannot be.
+        """
+        return await self._call(lambda i: SaveState(i, path, tokens, salt, head), SavedTokens)
+
+    async def restore_state(self, path: str, *, start: int = 0, salt: int | None = None) -> SavedTokens:
+        """Have what is saved in a file, behind `start` bytes, computed, under `salt` or its own.
+
+        Raises SavedStateError if it is damaged or does not belong here.
+        """
+        return await self._call(lambda i: RestoreState(i, path, start, salt), SavedTokens)
+
+    async def erase_state(self, tokens: Sequence[int], salt: int = 0) -> None:
+        """Forget what is computed of `tokens`, unless others need it too."""
+        await self._call(lambda i: EraseState(i, tokens, salt), Status)
 
     @abstractmethod
     async def aclose(self, mode: CloseMode = "finish") -> None:

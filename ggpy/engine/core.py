@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Generator, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from ggpy.backends.base import PAGE_TOKENS, Backend, Scales
@@ -160,6 +161,7 @@ class EngineCore:
         forward_s = time.perf_counter() - forward_start_s
         self.scheduler.pace.saw(sum(chunk.n_rows for chunk in chunks), forward_s)
         turns = self._sample(chunks, logits)
+        events += self._progress(chunks)
         step_s = time.perf_counter() - start_s if all(chunk.is_answer for chunk in chunks) else None
         events += [self._end_turn(turn, step_s) for turn in turns]
         self.metrics.step(step_stats(chunks, turns, step_s=time.perf_counter() - start_s, forward_s=forward_s,
@@ -191,7 +193,22 @@ class EngineCore:
                                "pooling: none, mean, cls or last")
         for tokens in texts:
             self._check_text(tokens)
-        return embed_texts(self.backend, self.scheduler, texts, pooling, *self._usual())
+        parts = embed_texts(self.backend, self.scheduler, texts, pooling, *self._usual())
+        return self._measured(parts, sum(map(len, texts)))
+
+    def _measured(self, parts: Parts, n_tokens: int) -> Parts:
+        """`parts`, whose passes are counted as those that read prompts are."""
+        with closing(parts):
+            while True:
+                start_s = time.perf_counter()
+                try:
+                    next(parts)
+                except StopIteration as end:
+                    self.metrics.embedded(n_tokens, time.perf_counter() - start_s)
+                    rows: list[Float32] = end.value
+                    return rows
+                self.metrics.embedded(0, time.perf_counter() - start_s)
+                yield
 
     def salt_of(self, salt: int) -> int:
         """What requests with this salt, and the usual adapters, share prefixes by."""
@@ -249,6 +266,18 @@ class EngineCore:
             if request.draft_tokens or generation.constraint is not None:
                 request.draft_tokens = generation.usable_drafts()
 
+    def _progress(self, chunks: Sequence[Chunk]) -> list[Event]:
+        """How far prompts are read, for requests that want to know: also what the cache had, before the first step."""
+        events = []
+        for chunk in chunks:
+            request = chunk.request
+            if request.tells_progress and not chunk.is_answer and request.first_token_s is None:
+                n_cached = request.num_cached or 0
+                counts = [n_cached] if request in self.scheduler.admitted else []
+                n_read = min(request.num_computed, len(request.prompt_tokens))
+                events += [Event(request.id, num_cached=n_cached, num_read=n) for n in (*counts, n_read)]
+        return events
+
     def _sample(self, chunks: Sequence[Chunk], logits: Sequence[Float32]) -> list[Turn]:
         """Choose the tokens that follow the output rows, and count the others of `chunks` as computed."""
         turns = []
@@ -275,10 +304,10 @@ class EngineCore:
 
     def _end_turn(self, turn: Turn, step_s: float | None) -> Event:
         """Account for what a turn brought; returns its event. `step_s` is None for a step that also read prompts."""
-        request, event = turn.generation.request, turn.event()
-        if turn.num_drafted:
-            request.num_drafted += turn.num_drafted
-            request.num_accepted += turn.num_accepted
+        request = turn.generation.request
+        request.num_drafted += turn.num_drafted
+        request.num_accepted += turn.num_accepted
+        event = turn.event()
         if self.speculator is not None:
             self.speculator.saw(request, turn.num_drafted, turn.num_accepted, step_s)
         request.draft_tokens = ()
@@ -287,6 +316,8 @@ class EngineCore:
             self._computed(request, request.num_computed)
         if turn.reason is not None:
             self._finish(request, turn.reason)
+        elif turn.generation.num_free <= 0:
+            self.scheduler.shift(request)
         return event
 
     def _note_lookup(self, request: Request) -> None:

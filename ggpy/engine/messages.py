@@ -21,7 +21,7 @@ from ggpy.engine.constraint import ConstraintSpec
 from ggpy.engine.metrics import PageUse
 from ggpy.engine.probabilities import ProbabilitySpec, TokenProbability
 from ggpy.engine.radix import Miss
-from ggpy.engine.request import Event, FinishReason
+from ggpy.engine.request import ContextShift, Event, FinishReason
 from ggpy.errors import EngineError, GgpyError
 
 VERSION = 1             # of the messages below; any change of what is there makes it another one
@@ -46,6 +46,8 @@ class Generate(Message, frozen=True, kw_only=True):
     deadline_s: float | None = None             # how long it may take from now on; later it ends with an error
     salt: int = 0                               # prefixes are shared among requests of one salt
     adapters: Scales | None = None              # how much of each adapter; others get nothing. None: what is usual
+    context_shift: ContextShift | None = None   # None: the answer ends where the context does
+    tells_progress: bool = False                # Tokens without any tell how far the prompt is read
 
 
 class Cancel(Message, frozen=True):
@@ -80,6 +82,7 @@ class SaveState(Message, frozen=True):
     path: str
     tokens: Sequence[int]
     salt: int = 0
+    head: bytes = b""       # in front of it, for the client's own use
 
 
 class RestoreState(Message, frozen=True):
@@ -87,6 +90,16 @@ class RestoreState(Message, frozen=True):
 
     id: int
     path: str
+    start: int = 0              # bytes of its head
+    salt: int | None = None     # in place of the one that it was saved with
+
+
+class EraseState(Message, frozen=True):
+    """Forget what is computed of `tokens`, unless others need it too; the Reply has a Status."""
+
+    id: int
+    tokens: Sequence[int]
+    salt: int = 0
 
 
 class GetMetrics(Message, frozen=True):
@@ -118,7 +131,7 @@ class Shutdown(Message, frozen=True):
     """End: what is not finished gets no answer, the client says so. The last message that the engine reads."""
 
 
-Command = (Generate | Cancel | ComputeLogits | Embed | SaveState | RestoreState
+Command = (Generate | Cancel | ComputeLogits | Embed | SaveState | RestoreState | EraseState
            | GetMetrics | GetStatus | GetAdapters | SetAdapters | Shutdown)
 
 
@@ -220,12 +233,15 @@ class Tokens(Message, frozen=True):
     miss: Miss | None = None                    # in the last one: why it was no more of them
     time_s: float = 0.0
     probabilities: tuple[TokenProbability, ...] = ()    # of `tokens`, if they were asked for
+    num_read: int | None = None                 # tokens of the prompt that are computed; None: it is all
+    num_drafted: int = 0                        # tokens that were guessed so far
+    num_accepted: int = 0                       # of these, tokens of the answer
 
     @classmethod
     def of(cls, event: Event, index: int = 0) -> Tokens:
         error = None if event.error is None else Failure.of(event.error)
         return cls(event.request_id, index, event.tokens, event.text, event.finish_reason, error, event.num_cached,
-                   event.miss, event.time_s, event.probabilities)
+                   event.miss, event.time_s, event.probabilities, event.num_read, event.num_drafted, event.num_accepted)
 
     @classmethod
     def failure(cls, request_id: int, index: int, error: GgpyError) -> Tokens:

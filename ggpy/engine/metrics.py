@@ -171,6 +171,11 @@ class EngineMetrics:
         self.n_cached += n_cached
         self.n_missed[miss_cause] += 1
 
+    def embedded(self, n_tokens: int, step_s: float) -> None:
+        """A pass computed texts without generating; `n_tokens` of them are done with it."""
+        self.step_s.observe(step_s)
+        self.prompt.add(n_tokens, step_s)
+
     def first_token(self, ttft_s: float, n_tokens: int = 1) -> None:
         """A request got its first token, and drafts that were right with it, `ttft_s` after its arrival."""
         self.ttft_s.observe(ttft_s)

@@ -179,6 +179,18 @@ class KVCache:
             if node.pages[group] is not None and not node.holders[group]:
                 self._empty(node, group)
 
+    def erase(self, tokens: Sequence[int], salt: int = 0) -> None:
+        """Forget what is stored of `tokens`, from its end back to what live sequences or other texts need too."""
+        match = self._tree.find([*tokens, 0], salt)
+        key = to_key(tokens)[len(match.path) * PAGE_BYTES :]
+        tail = [] if match.tail is None or not key.startswith(match.tail.key) else [match.tail]
+        if match.tail is not None and not tail:
+            return
+        for node in reversed([*match.path, *tail]):
+            if not node.is_leaf or any(node.holders):
+                break
+            self._remove(node)
+
     def close(self, kv: SequenceKV) -> None:
         """End a sequence; what it computed stays until its pages are needed. A second time nothing happens."""
         if kv.is_open:

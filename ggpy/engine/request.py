@@ -24,6 +24,21 @@ FinishReason = Literal["stop", "length", "cancelled", "error"]
 _ids = itertools.count(1)
 
 
+@dataclass(frozen=True, slots=True)
+class ContextShift:
+    """What goes when the context is full, instead of the answer ending there."""
+
+    n_keep: int = 0             # tokens at the beginning that stay
+    n_discard: int = 0          # tokens behind them that go; 0: half of all that follow
+
+    def shifted(self, tokens: Sequence[int]) -> list[int]:
+        """What stays of `tokens`, of which there are 5 at least."""
+        n_keep = min(self.n_keep, len(tokens) - 4)
+        n_left = len(tokens) - n_keep
+        n_discard = min(self.n_discard or n_left // 2, n_left - 1)
+        return [*tokens[:n_keep], *tokens[n_keep + n_discard :]]
+
+
 @dataclass(eq=False)
 class Request:
     """One prompt and the answer to it.
@@ -40,6 +55,8 @@ class Request:
     deadline_s: float | None = None                     # as time.perf_counter tells it; later it ends with an error
     salt: int = 0                                       # prefixes are shared among requests of one salt
     adapters: Scales | None = None                      # how much of each adapter it gets; None: what is usual
+    context_shift: ContextShift | None = None           # None: the answer ends where the context does
+    tells_progress: bool = False                        # events tell how far its prompt is read
     id: int = field(default_factory=lambda: next(_ids))
     state: State = "new"
     finish_reason: FinishReason | None = None
@@ -50,6 +67,7 @@ class Request:
     num_computed: int = 0
     num_cached: int | None = None                       # prompt tokens that were not computed; None: not yet known
     miss: Miss | None = None                            # why it was no more of them; None: not yet known
+    num_discarded: int = 0                              # tokens that the context shift has taken out of `tokens`
     num_preempted: int = 0                              # times it gave way
     num_drafted: int = 0                                # draft tokens verified so far
     num_accepted: int = 0                               # of these, tokens of the answer
@@ -74,12 +92,12 @@ class Request:
 
     @property
     def num_generated(self) -> int:
-        return len(self.tokens) - len(self.prompt_tokens)
+        return len(self.tokens) + self.num_discarded - len(self.prompt_tokens)
 
     @property
     def output_tokens(self) -> list[int]:
-        """What was generated so far, with the token that ended the answer."""
-        return self.tokens[len(self.prompt_tokens):]
+        """What was generated so far and is still there, with the token that ended the answer."""
+        return self.tokens[max(0, len(self.prompt_tokens) - self.num_discarded):]
 
     @functools.cached_property
     def prompt_bytes(self) -> bytes:
@@ -100,3 +118,6 @@ class Event:
     miss: Miss | None = None                            # in the last event: why it was no more of them
     time_s: float = field(default_factory=time.perf_counter)
     probabilities: tuple[TokenProbability, ...] = ()    # of the new tokens, if they were asked for
+    num_read: int | None = None                         # tokens of the prompt that are computed; None: it is all
+    num_drafted: int = 0                                # tokens that were guessed so far
+    num_accepted: int = 0                               # of these, tokens of the answer

@@ -89,11 +89,11 @@ class SavedState:
 
 
 def save_state(path: str | os.PathLike[str], backend: Pages, cache: KVCache, tokens: Sequence[int],
-               salt: int = 0) -> SavedState:
+               salt: int = 0, head: bytes = b"") -> SavedState:
     """Write the longest prefix of `tokens` that `cache` holds, whether its sequence is live or has ended.
 
-    The file is there as a whole or not at all. Raises SavedStateError if nothing of `tokens` is there or the file
-    cannot be written.
+    `head` stands in front of it, for the caller's own use. The file is there as a whole or not at all. Raises
+    SavedStateError if nothing of `tokens` is there or the file cannot be written.
     """
     path = Path(path)
     kv = cache.open([*tokens, 0], salt)      # which does not look for the last one
@@ -101,7 +101,7 @@ def save_state(path: str | os.PathLike[str], backend: Pages, cache: KVCache, tok
         if not kv.num_computed:
             raise SavedStateError(f"{path}: none of these {len(tokens):,} tokens is computed; there is nothing to save")
         header = _header_of(backend, cache, kv, tokens)
-        size = _write_whole(path, msgspec.msgpack.encode(header), _pages(backend, kv, header))
+        size = _write_whole(path, head, msgspec.msgpack.encode(header), _pages(backend, kv, header))
     except (OSError, ValueError) as error:      # ValueError: a NUL in the path
         raise SavedStateError(f"{path}: the state cannot be written: {error}") from error
     finally:
@@ -109,25 +109,30 @@ def save_state(path: str | os.PathLike[str], backend: Pages, cache: KVCache, tok
     return SavedState(to_tokens(header.tokens), salt, size)
 
 
-def restore_state(path: str | os.PathLike[str], backend: Pages, cache: KVCache) -> SavedState:
+def restore_state(path: str | os.PathLike[str], backend: Pages, cache: KVCache, *, start: int = 0,
+                  salt: int | None = None) -> SavedState:
     """Put what `save_state` wrote into `cache`, idle: who asks for these tokens under this salt next reuses it.
 
-    Raises SavedStateError if the file is damaged or does not belong here, OutOfPagesError if the pools are too small;
-    then the cache has nothing of it.
+    `start` is how many bytes the head has, `salt` takes the place of the one that it was saved with. Raises
+    SavedStateError if the file is damaged or does not belong here, OutOfPagesError if the pools are too small; then the
+    cache has nothing of it.
     """
     path = Path(path)
     if not path.is_file():
         raise SavedStateError(f"{path}: there is no such file; expected a saved state")
     try:
         with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
+            size = os.fstat(file.fileno()).st_size - start
+            file.seek(start)
             header = _read_header(path, file, size)
             _check_identity(path, header, backend)
             _check_pages(path, header, backend, cache)
-            start = file.tell()
-            _check_size(path, start + header.pages_bytes + DIGEST_BYTES, size)
-            _check_digest(path, file, size)
-            _fill(path, file, start, header, backend, cache)
+            if salt is not None:
+                header = msgspec.structs.replace(header, salt=salt)
+            pages_start = file.tell()
+            _check_size(path, pages_start - start + header.pages_bytes + DIGEST_BYTES, size)
+            _check_digest(path, file, start, size)
+            _fill(path, file, pages_start, header, backend, cache)
     except (OSError, ValueError) as error:      # ValueError: a page that is shorter than before
         raise SavedStateError(f"{path}: the saved state cannot be read: {error}") from error
     return SavedState(to_tokens(header.tokens), header.salt, size)
@@ -147,11 +152,12 @@ def _pages(backend: Pages, kv: SequenceKV, header: Header) -> Iterator[bytes]:
             yield backend.read_page(group, page)
 
 
-def _write_whole(path: Path, header: bytes, pages: Iterator[bytes]) -> int:
+def _write_whole(path: Path, head: bytes, header: bytes, pages: Iterator[bytes]) -> int:
     """Write a file and put it in place; returns its size."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".saving-")
     try:
         with os.fdopen(handle, "wb") as file:
+            file.write(head)
             digest = hashlib.sha256()
             for part in chain((PREFIX.pack(MAGIC, VERSION, len(header)), header), pages):
                 digest.update(part)
@@ -217,11 +223,11 @@ def _check_size(path: Path, expected: int, size: int) -> None:
         raise SavedStateError(f"{path}: found {size:,} bytes, expected {expected:,}; is the file complete?")
 
 
-def _check_digest(path: Path, file: BinaryIO, size: int) -> None:
-    file.seek(0)
+def _check_digest(path: Path, file: BinaryIO, start: int, size: int) -> None:
+    file.seek(start)
     digest = hashlib.sha256()
-    for start in range(0, size - DIGEST_BYTES, SLICE_BYTES):
-        digest.update(file.read(min(SLICE_BYTES, size - DIGEST_BYTES - start)))
+    for done in range(0, size - DIGEST_BYTES, SLICE_BYTES):
+        digest.update(file.read(min(SLICE_BYTES, size - DIGEST_BYTES - done)))
     if file.read(DIGEST_BYTES) != digest.digest():
         raise SavedStateError(f"{path}: the checksum does not match: the file is damaged; compute the state again")
 

@@ -135,6 +135,16 @@ class Scheduler:
             self._preempt(max(self.running, key=rank))
         return True
 
+    def shift(self, request: Request) -> None:
+        """Take out what a request's context shift lets go; what follows that is read again."""
+        assert request.context_shift is not None, "it ends when its context is full"
+        num_before = len(request.tokens)
+        request.tokens = request.context_shift.shifted(request.tokens)
+        request.num_discarded += num_before - len(request.tokens)
+        self._give_up_pages(request)
+        request.kv = self.cache.open(request.tokens, request.salt)
+        request.num_computed = request.kv.num_computed
+
     def remove(self, request: Request) -> None:
         """Forget a request, whatever its state, and give up its pages; a second time nothing happens."""
         for requests in (self.running, self.waiting):

@@ -24,6 +24,7 @@ from ggpy.engine.messages import (
     Command,
     ComputeLogits,
     Embed,
+    EraseState,
     Failure,
     Generate,
     GetAdapters,
@@ -89,6 +90,8 @@ class EngineService:
                 self._call(command.id, "save a state", functools.partial(saved, command))
             case RestoreState():
                 self._call(command.id, "restore a state", functools.partial(restored, command))
+            case EraseState():
+                self._call(command.id, "erase a state", functools.partial(erased, command))
             case GetMetrics():
                 self._pool.submit(self._tell_metrics, command.id)
             case GetAdapters():
@@ -179,7 +182,7 @@ def requests_of(command: Generate) -> list[Request]:
                     command.params if seed is None else replace(command.params, seed=(seed + i) & MAX_SEED),
                     constraint=command.constraint, probabilities=command.probabilities,
                     priority=command.priority, deadline_s=deadline_s, salt=command.salt, adapters=command.adapters,
-                    id=command.id + i)
+                    context_shift=command.context_shift, tells_progress=command.tells_progress, id=command.id + i)
             for i in range(command.n)]
 
 
@@ -196,14 +199,22 @@ def embedded(command: Embed, core: EngineCore) -> Generator[None, None, Array]:
 
 def saved(command: SaveState, core: EngineCore) -> SavedTokens:
     """Save what the cache holds."""
-    state = save_state(command.path, core.backend, core.cache, command.tokens, core.salt_of(command.salt))
+    state = save_state(command.path, core.backend, core.cache, command.tokens, core.salt_of(command.salt),
+                       command.head)
     return SavedTokens(state.tokens, state.salt, state.size_bytes)
 
 
 def restored(command: RestoreState, core: EngineCore) -> SavedTokens:
     """Put what is saved into the cache."""
-    state = restore_state(command.path, core.backend, core.cache)
+    state = restore_state(command.path, core.backend, core.cache, start=command.start,
+                          salt=None if command.salt is None else core.salt_of(command.salt))
     return SavedTokens(state.tokens, state.salt, state.size_bytes)
+
+
+def erased(command: EraseState, core: EngineCore) -> Status:
+    """Take it out of the cache."""
+    core.cache.erase(command.tokens, core.salt_of(command.salt))
+    return status_of(core)
 
 
 def adapters_of(core: EngineCore) -> AdapterList:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ggpy.engine.config import MAX_COUNT
 from ggpy.engine.output import OutputText
 from ggpy.engine.probabilities import ProbabilitySpec, TokenProbability, of_logits
 from ggpy.engine.request import Event, FinishReason, Request
@@ -34,13 +35,19 @@ class Generation:
     def num_left(self) -> int:
         """How many tokens the answer may still get."""
         request = self.request
-        left = self._n_ctx - len(request.tokens)
         most = request.params.max_tokens
-        return left if most is None else min(left, most - request.num_generated)
+        if request.context_shift is not None:
+            return MAX_COUNT if most is None else most - request.num_generated
+        return self.num_free if most is None else min(self.num_free, most - request.num_generated)
+
+    @property
+    def num_free(self) -> int:
+        """How many tokens the context still holds."""
+        return self._n_ctx - len(self.request.tokens)
 
     def usable_drafts(self) -> tuple[int, ...]:
         """Of the drafts of its request, those that could become part of the answer."""
-        most = self.num_left - 1            # one token is chosen after the last draft
+        most = min(self.num_left, self.num_free) - 1        # one token is chosen after the last draft
         if most <= 0:
             return ()
         drafts = self.request.draft_tokens
@@ -132,4 +139,4 @@ class Turn:
         request = self.generation.request
         return Event(request.id, tuple(self.tokens), "".join(self._texts), self.reason, self.error,
                      request.num_cached or 0, None if self.reason is None else request.miss, time.perf_counter(),
-                     tuple(self.probabilities))
+                     tuple(self.probabilities), num_drafted=request.num_drafted, num_accepted=request.num_accepted)

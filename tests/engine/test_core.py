@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ggpy.engine.config import Pooling, SamplingParams
 from ggpy.engine.outputs import Float32
 from ggpy.engine.radix import Miss
-from ggpy.engine.request import Request
+from ggpy.engine.request import ContextShift, Request
 from ggpy.errors import ConfigError, OutOfMemoryError, PromptTooLongError, QueueFullError, RequestError
 from tests.engine.conftest import whole
 
@@ -486,3 +486,42 @@ def test_texts_that_do_not_fit_together_take_turns(make_driver: MakeDriver) -> N
     for i, token in enumerate((1, 2)):
         expected = whole(make_driver(n_pages=4).core.embed([[token] * 128], "last"))
         assert np.array_equal(results[i][0], expected[0])
+
+
+def test_a_request_may_tell_how_far_its_prompt_is_read(make_driver: MakeDriver) -> None:
+    """What the cache has comes first, then what each step adds; the token comes by itself."""
+    driver = make_driver()
+    driver.run(request(range(10)))
+    r = request([*range(10), *range(20, 50)], max_tokens=1)
+    r.tells_progress = True
+    driver.run(r)
+    assert [(event.num_read, len(event.tokens)) for event in driver.events[r.id]] == [
+        (10, 0), (26, 0), (40, 0), (None, 1)]
+
+
+def test_a_shifted_context_keeps_its_beginning_and_its_end(make_driver: MakeDriver) -> None:
+    """Of 64 tokens the first 4 stay, and the later half of the others; the answer goes on."""
+    driver = make_driver(n_ctx=64)
+    r = request(range(40), max_tokens=50)
+    r.context_shift = ContextShift(n_keep=4)
+    before: list[int] = []
+    driver.add(r)
+    for _ in driver.steps_left():
+        if r.num_discarded:
+            break
+        before = list(r.tokens)
+    assert r.tokens[:4] == [0, 1, 2, 3]
+    assert r.tokens[4:-1] == before[-29:]
+    assert r.num_discarded == 30
+    for _ in driver.steps_left():
+        pass
+    assert (r.num_generated, r.finish_reason) == (50, "length")
+
+
+def test_texts_that_are_embedded_count_as_read(make_driver: MakeDriver) -> None:
+    """As prompts are, but nothing is generated."""
+    driver = make_driver()
+    whole(driver.core.embed([range(5), range(7)], "mean"))
+    metrics = driver.core.metrics
+    assert (metrics.prompt.n_tokens, metrics.n_predicted) == (12, 0)
+    assert sum(metrics.step_s.counts) == len(driver.backend.steps)

@@ -15,6 +15,7 @@ from ggpy.engine.messages import (
     Cancel,
     ComputeLogits,
     Embed,
+    EraseState,
     Failure,
     Generate,
     GetAdapters,
@@ -38,7 +39,7 @@ from ggpy.engine.messages import (
 from ggpy.engine.metrics import PageUse
 from ggpy.engine.probabilities import ProbabilitySpec, TokenProbability
 from ggpy.engine.radix import Miss
-from ggpy.engine.request import Event
+from ggpy.engine.request import ContextShift, Event
 from ggpy.errors import ConfigError, EngineError, GgpyError, PromptTooLongError
 
 
@@ -48,10 +49,12 @@ def test_commands_arrive_as_they_were_sent() -> None:
     constraint = ConstraintSpec("json_schema", '{"type": "object"}', ("</think>",))
     commands = [Generate(id=3, prompt_tokens=[1, 2**31 - 1], params=params, n=2, constraint=constraint,
                          priority=-1, deadline_s=2.5, salt=2**40,
-                         probabilities=ProbabilitySpec(5, after_sampling=True), adapters=((0, 0.5),)),
+                         probabilities=ProbabilitySpec(5, after_sampling=True), adapters=((0, 0.5),),
+                         context_shift=ContextShift(3, 4), tells_progress=True),
                 GetAdapters(10), SetAdapters(11, ((1, -2.0),)),
                 Cancel(3), GetStatus(5), GetMetrics(6), ComputeLogits(4, [1, 2], 2), Embed(9, [[1], [2, 3]], "cls"),
-                SaveState(7, "/a/é", [1], 3), RestoreState(8, "/a"), Shutdown()]
+                SaveState(7, "/a/é", [1], 3, b"\0\xff"), RestoreState(8, "/a", 12, 5),
+                EraseState(12, [1, 2], 3), Shutdown()]
     assert decode_commands(encode(commands)) == commands
 
 

@@ -430,3 +430,21 @@ def test_finding_changes_nothing(store: PageStore) -> None:
     other = store.cache.open([7])
     assert store.cache.reserve(other, 9 * 32)
     assert [*store.cache.paths()] == [(0, [*range(100, 132)])]
+
+
+def test_what_is_erased_is_not_found_again(store: PageStore) -> None:
+    """The page that another text needs too stays."""
+    store.run(range(80))
+    store.run([*range(40), *range(100, 120)])
+    store.cache.erase(range(80))
+    assert store.cache.find(range(90)).num_cached == 40
+    assert store.cache.find([*range(40), *range(100, 121)]).num_cached == 60
+
+
+def test_what_a_live_sequence_has_is_not_erased(store: PageStore) -> None:
+    """It goes on as if nothing were."""
+    store.run(range(64))
+    kv = store.cache.open(range(70))
+    store.cache.erase(range(64))
+    assert store.compute(kv, range(70))
+    assert store.visible(kv, 0) == list(range(70))

@@ -307,3 +307,16 @@ def test_arithmetic_and_cache_types_are_part_of_the_identity(arch_model: Callabl
     assert len(set(identities)) == 4
     assert len({identity.model for identity in identities}) == 2
     assert identities[0].numeric_path != identities[1].numeric_path
+
+
+def test_a_head_stands_in_front_of_a_state(tmp_path: Path) -> None:
+    """It is the caller's; the state comes back under a salt of the caller's choice too."""
+    store, tokens = Store(), list(range(70))
+    store.compute_by_pages(tokens)
+    save_state(tmp_path / "state", store, store.cache, tokens, head=b"head")
+    assert (tmp_path / "state").read_bytes().startswith(b"headggpy-kv")
+    other = Store()
+    restored = restore_state(tmp_path / "state", other, other.cache, start=4, salt=9)
+    assert (restored.tokens, restored.salt) == (tokens, 9)
+    assert other.check([*tokens, 0], salt=9) == 70
+    assert other.check([*tokens, 0]) == 0
