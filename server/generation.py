@@ -85,9 +85,9 @@ class Answer:
         """Prompt and answer but for its last token, which nobody reads."""
         return [*self.task.prompt, *self.tokens[:-1]]
 
-    def progress(self) -> dict[str, Any]:
+    def progress(self, n_read: int) -> dict[str, Any]:
         """llama-server's object about how far the prompt is read."""
-        return {"total": self.n_prompt, "cache": self.n_cached, "processed": self.n_read,
+        return {"total": self.n_prompt, "cache": self.n_cached, "processed": n_read,
                 "time_ms": int((time.perf_counter() - self.start_s) * 1e3)}
 
     def timings(self) -> dict[str, Any]:
@@ -111,12 +111,15 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What came to an answer; the last of it has `answer.is_finished`."""
+    """What came to an answer. The answer itself may be further already."""
 
     answer: Answer
     text: str = ""
     tokens: tuple[int, ...] = ()
     probabilities: tuple[TokenProbability, ...] = ()
+    is_last: bool = False       # nothing more comes to this answer
+    n_generated: int = 0        # tokens up to here
+    n_read: int = 0             # of the prompt
 
 
 async def generate(model: LoadedModel, job: Job) -> AsyncGenerator[Delta, None]:
@@ -132,7 +135,7 @@ async def generate(model: LoadedModel, job: Job) -> AsyncGenerator[Delta, None]:
     if not job.tokens:
         for answer in answers:
             answer.is_finished = True
-            yield Delta(answer)
+            yield Delta(answer, is_last=True)
         return
     for answer in answers:
         model.slots.enter(answer.task)
@@ -148,7 +151,8 @@ async def generate(model: LoadedModel, job: Job) -> AsyncGenerator[Delta, None]:
                 if answer.is_finished:      # it was ended here
                     continue
                 take(answer, event, model, job)
-                yield Delta(answer, event.text, event.tokens, event.probabilities)
+                yield Delta(answer, event.text, event.tokens, event.probabilities, answer.is_finished,
+                            len(answer.tokens), answer.n_read)
                 if all(answer.is_finished for answer in answers):
                     return
     finally:

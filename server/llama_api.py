@@ -126,11 +126,11 @@ async def events(model: LoadedModel, jobs: Sequence[Job], options: CompletionOpt
     """The events of a stream; there is no [DONE]."""
     async with aclosing(generate_all(model, jobs)) as deltas:
         async for delta in deltas:
-            if not delta.tokens and not delta.answer.is_finished and options.returns_progress:
-                yield sse.frame(progress_object(delta.answer, options))
+            if not delta.tokens and not delta.is_last and options.returns_progress:
+                yield sse.frame(progress_object(delta, options))
             for part in parts(delta, options):
                 yield sse.frame(partial_object(part, model, options))
-            if delta.answer.is_finished:
+            if delta.is_last:
                 yield sse.frame(final_object(model, delta.answer, options))
 
 
@@ -141,14 +141,16 @@ def parts(delta: Delta, options: CompletionOptions) -> list[Delta]:
     if options.probabilities is None:
         return [delta]
     last = len(delta.tokens) - 1
-    return [Delta(delta.answer, delta.text if i == last else "", (token,), (probability,))
+    return [Delta(delta.answer, delta.text if i == last else "", (token,), (probability,),
+                  n_generated=delta.n_generated - last + i)
             for i, (token, probability) in enumerate(zip(delta.tokens, delta.probabilities, strict=True))]
 
 
-def progress_object(answer: Answer, options: CompletionOptions) -> dict[str, Any]:
+def progress_object(delta: Delta, options: CompletionOptions) -> dict[str, Any]:
     """An event that tells how far the prompt is read."""
+    answer = delta.answer
     event = {"index": answer.index, "content": "", "tokens": [], "stop": False, "id_slot": -1, "tokens_predicted": 0,
-             "tokens_evaluated": answer.n_prompt, "prompt_progress": answer.progress()}
+             "tokens_evaluated": answer.n_prompt, "prompt_progress": answer.progress(delta.n_read)}
     return {**event, "timings": answer.timings()} if options.has_timings else event
 
 
@@ -156,7 +158,7 @@ def partial_object(delta: Delta, model: LoadedModel, options: CompletionOptions)
     """An event of a stream."""
     answer = delta.answer
     event = {"index": answer.index, "content": delta.text, "tokens": list(delta.tokens), "stop": False, "id_slot": -1,
-             "tokens_predicted": len(answer.tokens), "tokens_evaluated": answer.n_prompt}
+             "tokens_predicted": delta.n_generated, "tokens_evaluated": answer.n_prompt}
     if options.has_timings:
         event["timings"] = answer.timings()
     if options.probabilities is not None:
