@@ -17,6 +17,7 @@ VARIABLES = {
     "GGPY_CPU": "the instructions that kernels may use, such as avx2 (default: the best this machine has)",
     "NO_COLOR": "anything: no colours",
     "LLAMA_ARG_*": "defaults of flags, as llama.cpp has them: LLAMA_ARG_CTX_SIZE, LLAMA_ARG_THREADS, ...",
+    "LLAMA_CACHE": "the folder of models of Hugging Face, for `ggpy serve`; else HF_HUB_CACHE and the like name it",
     "LLAMA_API_KEY": "keys of which requests to a server need one, separated by commas",
     "GGPY_REQUIRE_MODELS": "1: a test whose model is absent fails; 0 (default): it is skipped",
 }
@@ -85,6 +86,12 @@ def no_color() -> bool:
 def is_dumb_terminal() -> bool:
     """Whether the terminal can do nothing but show text."""
     return os.environ.get("TERM", "").lower() in ("dumb", "unknown")
+
+
+def use_llama_cache() -> None:
+    """Let LLAMA_CACHE be the folder of models of Hugging Face, if it is set; to be called before any is looked for."""
+    if (folder := _variable("LLAMA_CACHE")) is not None:
+        os.environ["HF_HUB_CACHE"] = folder
 
 
 def api_keys() -> list[str]:

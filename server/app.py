@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from aiohttp import web
 
 from ggpy.errors import GgpyError
-from ggpy.server import llama_api, llama_embeddings, llama_info, llama_lora, llama_slots, llama_text
+from ggpy.server import llama_api, llama_embeddings, llama_info, llama_lora, llama_router, llama_slots, llama_text
 from ggpy.server.context import Server
 from ggpy.server.errors import Body, ErrorInfo, LoadingError, NotFoundError, info_of, llama_body
 from ggpy.server.replies import error_response
@@ -18,7 +18,7 @@ from ggpy.server.security import check_host, check_key, cors_headers
 
 DIALECTS: tuple[Callable[[Server], Sequence[Route]], ...] = (
     llama_info.routes, llama_text.routes, llama_api.routes, llama_embeddings.routes, llama_lora.routes,
-    llama_slots.routes,
+    llama_slots.routes, llama_router.routes,
 )
 # served while the model loads, and whatever its state
 ALWAYS = frozenset({"/", "/models", "/v1/models"})
@@ -87,5 +87,5 @@ def check_state(server: Server, path: str) -> None:
     """Raise LoadingError while the only model loads, and when the server ends."""
     if server.is_ending:
         raise LoadingError("the server ends")
-    if server.models.is_single and server.models.single.state == "loading" and path not in ALWAYS:
+    if server.models.is_starting and path not in ALWAYS:
         raise LoadingError("Loading model")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
+from ggpy import config
 from ggpy.hub import names
 from ggpy.server.flags import add_arguments, server_settings
 from ggpy.server.settings import ServerSettings
@@ -17,15 +18,18 @@ def main(args: argparse.Namespace) -> int:
     import asyncio
 
     from ggpy.kernels.cpu.level import current_level
+    from ggpy.server.discovery import find_entries
     from ggpy.server.models import Entry
     from ggpy.server.run import serve
 
+    config.use_llama_cache()
     source = model_source(args)
     settings = server_settings(args)
     current_level()             # a wrong GGPY_CPU is said before anything else happens
     if args.hf_token is not None:
         os.environ["HF_TOKEN"] = args.hf_token
-    entries = [] if source is None else [Entry(model_name(settings, source), source, settings.aliases, settings.tags)]
+    entries = find_entries(settings) if source is None else [
+        Entry(model_name(settings, source), source, settings.aliases, settings.tags)]
     asyncio.run(serve(settings, entries, is_single=source is not None))
     return 0
 

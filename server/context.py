@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
+from typing import Any
 
-from ggpy.server.models import ModelManager
+from ggpy.errors import GgpyError
+from ggpy.server.manager import ModelManager
 from ggpy.server.settings import ServerSettings
+
+logger = logging.getLogger("ggpy")
 
 
 @dataclass(eq=False)
@@ -17,3 +24,16 @@ class Server:
     models: ModelManager
     started_s: float = field(default_factory=time.time)     # seconds since 1970
     is_ending: bool = False                                 # no more requests are taken
+    _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+
+    def start(self, work: Coroutine[Any, Any, object]) -> None:
+        """Do `work` behind the request's back; errors are logged."""
+        async def logged() -> None:
+            try:
+                await work
+            except GgpyError as error:
+                logger.error("%s", error)
+
+        task = asyncio.get_running_loop().create_task(logged())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -68,6 +69,8 @@ def add_arguments(parser: Parser) -> None:
     for flag in ("--cache-idle-slots", "--no-cache-idle-slots", "--no-mmproj", "--no-mmproj-auto", "--cont-batching",
                  "-cb", "--no-cont-batching", "-nocb"):
         parser.add_argument(flag, dest=argparse.SUPPRESS, action=_Ignored, nargs=0, help=argparse.SUPPRESS)
+    for flags in ("-mm --mmproj", "-mmu --mmproj-url", "--media-path", "--image-min-tokens", "--image-max-tokens"):
+        parser.add_argument(*flags.split(), dest=argparse.SUPPRESS, action=_TextAlone, help=argparse.SUPPRESS)
     add_llama_flags(parser)
     shared = {flag: name for flag, name in environment.VARIABLES.items() if flag != "--show-timings"}
     parser.variables = {**shared, **VARIABLES}
@@ -78,6 +81,14 @@ class _Ignored(argparse.Action):
 
     def __call__(self, *_: object, **__: object) -> None:
         pass
+
+
+class _TextAlone(argparse.Action):
+    """Of llama-server, about what models see and hear; requests with pictures are refused."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any,
+                 option_string: str | None = None) -> None:
+        print(f"ggpy: {option_string} has no effect: models read text alone", file=sys.stderr)
 
 
 def _add_source_flags(group: argparse._ArgumentGroup) -> None:

@@ -11,6 +11,7 @@ from aiohttp import web
 from ggpy.engine.prometheus import CONTENT_TYPE
 from ggpy.server.context import Server
 from ggpy.server.errors import LoadingError, NotFoundError, NotSupportedError
+from ggpy.server.llama_router import reload, router_object, router_props
 from ggpy.server.llama_settings import settings_object
 from ggpy.server.models import Entry, LoadedModel
 from ggpy.server.replies import json_response
@@ -28,6 +29,8 @@ def routes(server: Server) -> list[Route]:
         return json_response({"status": "ok"})
 
     async def props(request: web.Request) -> web.Response:
+        if not server.models.is_single and "model" not in request.query:
+            return json_response(router_props(server, FINGERPRINT))
         return json_response(props_object(server, server.models.find(request.query.get("model"))))
 
     async def change_props(request: web.Request) -> web.Response:
@@ -37,22 +40,24 @@ def routes(server: Server) -> list[Route]:
 
     async def slots(request: web.Request) -> web.Response:
         require(server.settings.has_slots, "This server does not support slots endpoint. Start it without `--no-slots`")
-        async with server.models.use(request.query.get("model")) as model:
-            if request.query.get("fail_on_no_slot") and not model.slots.n_idle:
-                raise LoadingError("no slot available")
-            return json_response([slot_object(slot, model) for slot in model.slots.slots])
+        entry = server.models.find(request.query.get("model"))
+        model = entry.loaded or entry.last or await server.models.load(entry)
+        if request.query.get("fail_on_no_slot") and not model.slots.n_idle:
+            raise LoadingError("no slot available")
+        return json_response([slot_object(slot, model) for slot in model.slots.slots])
 
     async def metrics(request: web.Request) -> web.Response:
         require(server.settings.has_metrics, "This server does not support metrics endpoint. Start it with `--metrics`")
-        async with server.models.use(request.query.get("model")) as model:
-            text = await model.client.metrics()
+        text = await server.models.metrics(server.models.find(request.query.get("model")))
         return web.Response(body=text.encode(), headers={
             "Content-Type": CONTENT_TYPE, "Process-Start-Time-Unix": str(int(server.started_s))})
 
     async def models(request: web.Request) -> web.Response:
-        entries = list(server.models.entries.values())
+        if request.query.get("reload") and not server.models.is_single:
+            reload(server)
+        entries = [entry for entry in server.models.entries.values() if entry.is_listed]
         return json_response({"models": [ollama_object(entry) for entry in entries], "object": "list",
-                              "data": [model_object(entry) for entry in entries]})
+                              "data": [listed(server, entry) for entry in entries]})
 
     async def one_model(request: web.Request) -> web.Response:
         name = request.match_info["name"]
@@ -69,6 +74,11 @@ def routes(server: Server) -> list[Route]:
     ]
 
 
+def listed(server: Server, entry: Entry) -> dict[str, Any]:
+    """A model in the list."""
+    return model_object(entry) if server.models.is_single else {**model_object(entry), **router_object(entry)}
+
+
 def require(is_on: bool, message: str) -> None:
     """Raise NotSupportedError with `message` unless the server has what is asked for."""
     if not is_on:
@@ -77,7 +87,7 @@ def require(is_on: bool, message: str) -> None:
 
 def props_object(server: Server, entry: Entry) -> dict[str, Any]:
     """What /props tells; much of it is known only of a model that was loaded."""
-    settings, model = server.settings, entry.loaded
+    settings, model = server.settings, entry.loaded or entry.last
     known = {} if model is None else model_props(model)
     return {
         "total_slots": settings.n_slots, "model_alias": entry.name, "model_path": entry.source,
@@ -125,7 +135,7 @@ def slot_object(slot: Slot, model: LoadedModel) -> dict[str, Any]:
 
 def model_object(entry: Entry) -> dict[str, Any]:
     """A model as OpenAI lists it, with what llama-server adds."""
-    model = entry.loaded
+    model = entry.loaded or entry.last
     names = sorted({*entry.aliases} or {entry.name})
     told: dict[str, Any] = {"id": entry.name, "aliases": names, "tags": sorted(entry.tags), "object": "model",
                             "created": int(time.time()), "owned_by": "llamacpp"}

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +16,6 @@ from ggpy.errors import GgpyError
 from ggpy.gguf import GGUFFile
 from ggpy.hub.resolve import resolve_model
 from ggpy.loading import ModelOptions, load_core
-from ggpy.server.errors import LoadingError, NotFoundError
 from ggpy.server.settings import ServerSettings
 from ggpy.server.slots import SlotBoard
 from ggpy.text import Tokenizer
@@ -27,8 +23,6 @@ from ggpy.text.chat import ChatTemplate
 from ggpy.text.model_text import ModelText
 
 State = Literal["unloaded", "loading", "loaded", "sleeping", "failed"]
-
-logger = logging.getLogger("ggpy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,99 +75,40 @@ class Entry:
     source: str                     # file, or name of a model that can be pulled
     aliases: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
+    is_listed: bool = True
+    settings: ServerSettings | None = None      # of this model alone; None: the server's
     state: State = "unloaded"
     progress: Progress | None = None
     error: GgpyError | None = None          # why it has failed
     loaded: LoadedModel | None = None
-    n_users: int = 0                        # requests that use it
+    last: LoadedModel | None = None         # what was loaded before: what is known of the model, and its slots
+    metrics: str | None = None              # the last that a model told that sleeps
+    keep_s: float | None = None             # without requests it is unloaded after so long; None: never
+    n_users: int = 0                        # requests that use it, or wait for it
     last_used_s: float = field(default_factory=time.monotonic)
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)        # of whoever loads or unloads it
+    loading: asyncio.Task[LoadedModel] | None = None
+
+    def size_bytes(self) -> int | None:
+        """Of its file; None if that is not here."""
+        if self.last is not None:
+            return self.last.info.size_bytes
+        path = Path(self.source)
+        return path.stat().st_size if path.is_file() else None
 
 
-class ModelManager:
-    """Loads models when they are needed. All methods are for the event loop's thread."""
+async def open_model(entry: Entry, settings: ServerSettings) -> LoadedModel:
+    """The model of `entry` in a process of its own, pulled if it is absent. Raises what that raises."""
+    path = await asyncio.to_thread(resolve_model, entry.source, offline=settings.is_offline)
+    gguf = await asyncio.to_thread(GGUFFile, path)
+    text = await asyncio.to_thread(ModelText, gguf.metadata, settings.chat_template)
+    info = info_of_file(gguf)
+    defaults = settings.sampling_of(gguf.metadata)
 
-    def __init__(self, settings: ServerSettings, entries: Sequence[Entry], *, is_single: bool) -> None:
-        self.settings = settings
-        self.is_single = is_single              # one model, whatever requests call it
-        self.entries = {entry.name: entry for entry in entries}
+    def show(progress: Progress) -> None:
+        entry.progress = progress
 
-    @property
-    def single(self) -> Entry:
-        """The model that was given on the command line."""
-        return next(iter(self.entries.values()))
-
-    def find(self, name: str | None) -> Entry:
-        """The model called `name`, by name or alias. Raises NotFoundError."""
-        if self.is_single:
-            return self.single
-        if not name:
-            raise NotFoundError("model name is missing from the request")
-        for entry in self.entries.values():
-            if name == entry.name or name in entry.aliases:
-                return entry
-        raise NotFoundError(f"model '{name}' not found")
-
-    @asynccontextmanager
-    async def use(self, name: str | None = None) -> AsyncIterator[LoadedModel]:
-        """The model called `name`, loaded now if it is not; it stays so while it is used.
-
-        Raises NotFoundError, LoadingError for the only model while it loads, and what loading raises.
-        """
-        entry = self.find(name)
-        if self.is_single and entry.state == "loading":
-            raise LoadingError("Loading model")
-        entry.n_users += 1
-        try:
-            yield await self.load(entry)
-        finally:
-            entry.n_users -= 1
-            entry.last_used_s = time.monotonic()
-
-    async def load(self, entry: Entry) -> LoadedModel:
-        """Load the model of `entry` unless it is there. Raises what opening a model raises."""
-        async with entry.lock:
-            if entry.loaded is not None:
-                return entry.loaded
-            if self.is_single and entry.error is not None:
-                raise entry.error
-            entry.state, entry.error = "loading", None
-            try:
-                entry.loaded = await self._open(entry)
-            except BaseException as error:
-                entry.state = "failed"
-                entry.error = error if isinstance(error, GgpyError) else None
-                raise
-            entry.state = "loaded"
-            return entry.loaded
-
-    async def unload(self, entry: Entry, state: State = "unloaded") -> None:
-        """Let what `entry` does come to its end, and free its memory."""
-        async with entry.lock:
-            loaded, entry.loaded = entry.loaded, None
-            entry.state = state
-            if loaded is not None:
-                await loaded.client.aclose()
-
-    async def aclose(self) -> None:
-        """End all engines."""
-        clients = [entry.loaded.client for entry in self.entries.values() if entry.loaded is not None]
-        await asyncio.gather(*(client.aclose("cancel") for client in clients))
-
-    async def _open(self, entry: Entry) -> LoadedModel:
-        settings = self.settings
-        path = await asyncio.to_thread(resolve_model, entry.source, offline=settings.is_offline)
-        gguf = await asyncio.to_thread(GGUFFile, path)
-        text = await asyncio.to_thread(ModelText, gguf.metadata, settings.chat_template)
-        info = info_of_file(gguf)
-        defaults = settings.sampling_of(gguf.metadata)
-        options = options_for(info, settings)
-
-        def show(progress: Progress) -> None:
-            entry.progress = progress
-
-        client = await ProcessClient.start(partial(load_core, str(path), options), show)
-        return LoadedModel(entry.name, text, client, defaults, info, SlotBoard(settings.n_slots))
+    client = await ProcessClient.start(partial(load_core, str(path), options_for(info, settings)), show)
+    return LoadedModel(entry.name, text, client, defaults, info, SlotBoard(settings.n_slots))
 
 
 def options_for(info: ModelInfo, settings: ServerSettings) -> ModelOptions:

@@ -16,7 +16,8 @@ from aiohttp import web
 from ggpy.errors import ConfigError, GgpyError
 from ggpy.server.app import make_app
 from ggpy.server.context import Server
-from ggpy.server.models import Entry, ModelManager
+from ggpy.server.manager import ModelManager
+from ggpy.server.models import Entry
 from ggpy.server.settings import ServerSettings
 
 logger = logging.getLogger("ggpy")
@@ -32,6 +33,7 @@ async def serve(settings: ServerSettings, entries: list[Entry], *, is_single: bo
                            access_log=logger if settings.is_verbose else None)
     await runner.setup()
     stop, loading = asyncio.Event(), None
+    watching = asyncio.create_task(server.models.watch())
     try:
         addresses = await listen(runner, settings)
         if is_single:
@@ -43,6 +45,7 @@ async def serve(settings: ServerSettings, entries: list[Entry], *, is_single: bo
             server.is_ending = True
             await drain(runner)
     finally:
+        watching.cancel()
         if loading is not None and not loading.done():
             loading.cancel()
             with suppress(asyncio.CancelledError, GgpyError):

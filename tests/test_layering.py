@@ -29,7 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "tools": {"gguf", "formats", "text", "hub", "graph", "models", "kernels", "backends", "engine", "loading", "llm",
               "config", "machine"},
     "server": {"gguf", "formats", "text", "hub", "graph", "models", "kernels", "backends", "engine", "loading", "tools",
-               "config"},
+               "config", "machine"},
     "cli": {"tools", "server", "config"},
     "__main__": {"cli"},
     "__init__": {"engine", "llm"},

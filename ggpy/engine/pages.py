@@ -18,11 +18,13 @@ def pool_pages(groups: Sequence[KVGroup], pool_tokens: int, max_batch_tokens: in
     """Pages for the pool of each group, so that `pool_tokens` tokens fit the layers that see all of them.
 
     A window's pool is half as large, or what one request needs while it reads its prompt if that is more: live requests
-    need their last positions there, and what the rest caches lets prompts branch off further back.
+    need their last positions there, and what the rest caches lets prompts branch off further back. Group 0 is held
+    whole, whatever its window.
     """
     full = pages_for(pool_tokens)
-    return tuple(full if group.window is None else
-                 min(full, max(full // 2, pages_for(group.window + max_batch_tokens) + 1)) for group in groups)
+    return tuple(full if i == 0 or group.window is None else
+                 min(full, max(full // 2, pages_for(group.window + max_batch_tokens) + 1))
+                 for i, group in enumerate(groups))
 
 
 class PagePool:

@@ -25,6 +25,11 @@ def test_windows_take_fewer_pages(pool_tokens: int, max_batch_tokens: int, expec
     assert pool_pages(groups, pool_tokens, max_batch_tokens) == expected
 
 
+def test_the_first_group_is_whole_even_if_it_is_a_window() -> None:
+    """A model may have no layer that sees everything."""
+    assert pool_pages([KVGroup(64, ()), KVGroup(32, ())], 1024, 16) == (32, 16)
+
+
 def test_pages_follow_the_ones_a_sequence_has() -> None:
     """Attention reads adjacent pages faster."""
     pool = PagePool(200)

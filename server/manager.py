@@ -1,0 +1,207 @@
+"""Which models are loaded: on demand, within limits, and as long as somebody wants them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import re
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from ggpy.errors import GgpyError, RequestError
+from ggpy.machine import available_memory_bytes
+from ggpy.server.errors import LoadingError
+from ggpy.server.models import Entry, LoadedModel, State, open_model
+from ggpy.server.settings import ServerSettings
+
+LOOK_S = 0.25           # how often it is looked for models that nobody uses
+MEMORY_SHARE = 1.1      # of its file, that a model needs beside its context
+MAX_NEWS = 1000         # that wait for a listener
+
+logger = logging.getLogger("ggpy")
+
+
+class ModelManager:
+    """Loads models when they are needed. All methods are for the event loop's thread."""
+
+    def __init__(self, settings: ServerSettings, entries: Sequence[Entry], *, is_single: bool) -> None:
+        self.settings = settings
+        self.is_single = is_single              # one model, whatever requests call it
+        self.entries = {entry.name: entry for entry in entries}
+        self._max_loaded = math.inf if is_single or not settings.models_max else settings.models_max
+        self._turn = asyncio.Lock()             # of whoever loads next: they come in order
+        self._changed = asyncio.Event()         # a model became idle, or was unloaded
+        self._listeners: set[asyncio.Queue[dict[str, Any]]] = set()
+        for entry in entries:
+            entry.keep_s = settings.sleep_idle_s
+
+    @property
+    def single(self) -> Entry:
+        """The model that was given on the command line."""
+        return next(iter(self.entries.values()))
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether the only model is loaded for the first time; later it sleeps and wakes, and requests wait."""
+        return self.is_single and self.single.state == "loading" and self.single.last is None
+
+    def find(self, name: str | None) -> Entry:
+        """The model called `name`, by name or alias. Raises RequestError."""
+        if self.is_single:
+            return self.single
+        if not name:
+            raise RequestError("model name is missing from the request")
+        for entry in self.entries.values():
+            if name == entry.name or name in entry.aliases:
+                return entry
+        raise RequestError(f"model '{name}' not found")
+
+    @asynccontextmanager
+    async def use(self, name: str | None = None, *, autoload: bool | None = None) -> AsyncIterator[LoadedModel]:
+        """The model called `name`, loaded now if it is not; it stays so while it is used.
+
+        Raises RequestError for an unknown one and for one that is not to be loaded by requests, LoadingError for the
+        only model while it loads, and what loading raises.
+        """
+        entry = self.find(name)
+        if self.is_starting:
+            raise LoadingError("Loading model")
+        may_load = self.is_single or (self.settings.autoload if autoload is None else autoload)
+        if entry.loaded is None and not may_load:
+            raise RequestError("model is not loaded")
+        entry.n_users += 1
+        try:
+            yield await self._wanted(entry)
+        finally:
+            entry.n_users -= 1
+            entry.last_used_s = time.monotonic()
+            self._changed.set()
+
+    async def load(self, entry: Entry) -> LoadedModel:
+        """Load the model of `entry` unless it is there. Raises what opening a model raises."""
+        if entry.loaded is not None:
+            return entry.loaded
+        if self.is_single and entry.error is not None:
+            raise entry.error
+        if entry.loading is None:
+            entry.loading = asyncio.create_task(self._load(entry))
+        return await asyncio.shield(entry.loading)
+
+    async def unload(self, entry: Entry, state: State = "unloaded") -> None:
+        """Let what `entry` does come to its end, and free its memory."""
+        if entry.loading is not None:
+            entry.loading.cancel()
+            with suppress(asyncio.CancelledError, GgpyError):
+                await entry.loading
+        loaded, entry.loaded = entry.loaded, None
+        if loaded is not None:
+            self._set_state(entry, state)
+            await loaded.client.aclose()
+        self._changed.set()
+
+    async def watch(self) -> None:
+        """Unload models that nobody wants any more; the only model sleeps."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            for entry in list(self.entries.values()):
+                if entry.loaded is None or entry.keep_s is None or entry.n_users:
+                    continue
+                if time.monotonic() - entry.last_used_s > entry.keep_s:
+                    with suppress(GgpyError):
+                        entry.metrics = await entry.loaded.client.metrics()
+                    if not entry.n_users:
+                        await self.unload(entry, "sleeping" if self.is_single else "unloaded")
+
+    async def metrics(self, entry: Entry) -> str:
+        """The metrics of a model, the last ones if it sleeps; nothing is generated then."""
+        if entry.loaded is None and entry.metrics is not None:
+            told = entry.metrics
+            entry.metrics = re.sub(r"(?m)^(llamacpp:\w+_tokens_seconds) .*", r"\1 0.0", told)
+            return told
+        return await (await self.load(entry)).client.metrics()
+
+    @asynccontextmanager
+    async def news(self) -> AsyncIterator[asyncio.Queue[dict[str, Any]]]:
+        """A queue of what happens to models from now on; a listener that is too slow misses some."""
+        queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(MAX_NEWS)
+        self._listeners.add(queue)
+        try:
+            yield queue
+        finally:
+            self._listeners.discard(queue)
+
+    def tell(self, model: str, event: str, data: Any) -> None:
+        """Let all listeners know."""
+        for queue in self._listeners:
+            with suppress(asyncio.QueueFull):
+                queue.put_nowait({"model": model, "event": event, "data": data})
+
+    async def aclose(self) -> None:
+        """End all engines."""
+        entries = self.entries.values()
+        for entry in entries:
+            if entry.loading is not None:
+                entry.loading.cancel()
+        await asyncio.gather(*(entry.loading for entry in entries if entry.loading is not None), return_exceptions=True)
+        clients = [entry.loaded.client for entry in entries if entry.loaded is not None]
+        await asyncio.gather(*(client.aclose("cancel") for client in clients))
+
+    async def _wanted(self, entry: Entry) -> LoadedModel:
+        """As `load`, but if nobody waits any more and it has no place yet it is not loaded."""
+        try:
+            return await self.load(entry)
+        except asyncio.CancelledError:
+            if entry.n_users == 1 and entry.loading is not None and entry.state != "loading":
+                entry.loading.cancel()
+            raise
+
+    async def _load(self, entry: Entry) -> LoadedModel:
+        try:
+            async with self._turn:
+                await self._make_room(entry)
+                self._set_state(entry, "loading")
+            entry.error = None
+            entry.loaded = entry.last = await open_model(entry, entry.settings or self.settings)
+            entry.last_used_s, entry.metrics = time.monotonic(), None
+            self._set_state(entry, "loaded")
+            return entry.loaded
+        except asyncio.CancelledError:
+            self._set_state(entry, "unloaded")
+            raise
+        except Exception as error:
+            entry.error = error if isinstance(error, GgpyError) else None
+            self._set_state(entry, "failed")
+            raise
+        finally:
+            entry.loading = None
+            self._changed.set()
+
+    async def _make_room(self, entry: Entry) -> None:
+        """Wait until `entry` may be loaded; models that nobody uses go, the one that was not used for longest first."""
+        while not self._has_room(entry):
+            idle = [other for other in self.entries.values() if other.loaded is not None and not other.n_users]
+            if idle:
+                await self.unload(min(idle, key=lambda other: other.last_used_s))
+                continue
+            if not any(other.loaded or other.state == "loading" for other in self.entries.values()):
+                return          # it is up to the model whether it fits
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _has_room(self, entry: Entry) -> bool:
+        if self.is_single:
+            return True
+        n_loaded = sum(other.loaded is not None or other.state == "loading" for other in self.entries.values())
+        if n_loaded >= self._max_loaded:
+            return False
+        available, size = available_memory_bytes(), entry.size_bytes()
+        return n_loaded == 0 or available is None or size is None or size * MEMORY_SHARE < available
+
+    def _set_state(self, entry: Entry, state: State) -> None:
+        if entry.state != state:
+            entry.state = state
+            self.tell(entry.name, "model_status", {"status": state})
+            logger.info("%s is %s", entry.name, state)
