@@ -18,6 +18,7 @@ VARIABLES = {
     "NO_COLOR": "anything: no colours",
     "LLAMA_ARG_*": "defaults of flags, as llama.cpp has them: LLAMA_ARG_CTX_SIZE, LLAMA_ARG_THREADS, ...",
     "LLAMA_CACHE": "the folder of models of Hugging Face, for `ggpy serve`; else HF_HUB_CACHE and the like name it",
+    "LLAMA_SERVER_DEBUG_FAKE_TIMING": "1: each request to one of several models takes 2 s longer, for tests of clients",
     "LLAMA_API_KEY": "keys of which requests to a server need one, separated by commas",
     "GGPY_REQUIRE_MODELS": "1: a test whose model is absent fails; 0 (default): it is skipped",
 }
@@ -86,6 +87,11 @@ def no_color() -> bool:
 def is_dumb_terminal() -> bool:
     """Whether the terminal can do nothing but show text."""
     return os.environ.get("TERM", "").lower() in ("dumb", "unknown")
+
+
+def fake_delay_s() -> float:
+    """By how long requests to one of several models are delayed, for tests of clients."""
+    return 2.0 if flag("LLAMA_SERVER_DEBUG_FAKE_TIMING", default=False) else 0.0
 
 
 def use_llama_cache() -> None:

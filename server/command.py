@@ -6,8 +6,7 @@ import argparse
 import os
 
 from ggpy import config
-from ggpy.hub import names
-from ggpy.server.flags import add_arguments, server_settings
+from ggpy.server.flags import add_arguments, server_settings, source_of
 from ggpy.server.settings import ServerSettings
 from ggpy.tools import environment
 
@@ -23,7 +22,7 @@ def main(args: argparse.Namespace) -> int:
     from ggpy.server.run import serve
 
     config.use_llama_cache()
-    source = model_source(args)
+    source = source_of(args) or environment.model()
     settings = server_settings(args)
     current_level()             # a wrong GGPY_CPU is said before anything else happens
     if args.hf_token is not None:
@@ -37,17 +36,3 @@ def main(args: argparse.Namespace) -> int:
 def model_name(settings: ServerSettings, source: str) -> str:
     """What the API calls the model: the first alias, else as it was given."""
     return min(settings.aliases, default=source)
-
-
-def model_source(args: argparse.Namespace) -> str | None:
-    """The model that is to be served; None: any that requests name. Ends the process with 2 where there are two."""
-    given = [source for source in (args.model, args.model_flag, args.hub_model) if source]
-    if len(given) > 1:
-        args.fail(f"there are two models, {given[0]} and {given[1]}; give one")
-    if args.hf_file and not args.hub_model:
-        args.fail("-hff needs -hf, the repository that the file is in")
-    if not given:
-        return environment.model()
-    if args.hf_file:
-        return f"{names.PREFIX}{names.parse(given[0]).repo}:{args.hf_file}"
-    return str(given[0])

@@ -5,18 +5,57 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from ggpy.errors import ConfigError
 from ggpy.hub import huggingface, names
 from ggpy.hub.catalogue import CATALOGUE
 from ggpy.server.models import Entry
+from ggpy.server.presets import read_presets
 from ggpy.server.settings import ServerSettings
+from ggpy.tools.parser import Parser
 
 
 def find_entries(settings: ServerSettings) -> list[Entry]:
     """One for each name; of several with the same the first counts."""
     entries: dict[str, Entry] = {}
-    for entry in (*folder_entries(settings.models_dir), *cached_entries(), *catalogue_entries()):
+    presets = list(preset_entries(settings))
+    for entry in (*(entry for entry, _ in presets), *folder_entries(settings.models_dir), *cached_entries(),
+                  *catalogue_entries()):
         entries.setdefault(entry.name, entry)
+    hidden = {path for entry, hides in presets if hides for path in files_of(entry)}
+    for entry in entries.values():
+        entry.is_listed = entry.settings is not None or entry.source not in hidden
     return list(entries.values())
+
+
+def preset_entries(settings: ServerSettings) -> Iterator[tuple[Entry, bool]]:
+    """The models of the preset file, and whether each hides those of the cache that it uses. Raises ConfigError."""
+    if settings.models_preset is None:
+        return
+    from ggpy.server.flags import VARIABLES, add_arguments, server_settings, source_of
+    from ggpy.tools.environment import VARIABLES as COMMON
+
+    parser = Parser(prog="ggpy serve")
+    add_arguments(parser)
+    switches = frozenset(flag for flag, action in parser._option_string_actions.items() if action.nargs == 0)
+    for preset in read_presets(settings.models_preset, settings.argv, {**COMMON, **VARIABLES}, switches):
+        args = parser.parse(preset.argv)
+        source = source_of(args)
+        if source is None:
+            raise ConfigError(f"--models-preset {settings.models_preset}: [{preset.name}] names no model; expected a "
+                              "key model or hf-repo")
+        own = server_settings(args)
+        yield Entry(preset.name, source, own.aliases, own.tags, settings=own,
+                    loads_on_startup=preset.loads_on_startup), preset.hides_cached
+
+
+def files_of(entry: Entry) -> Iterator[str]:
+    """The files of the cache that a model of the preset file is, or guesses with."""
+    draft = None if entry.settings is None else entry.settings.options.draft_model
+    for spec in (entry.source, draft):
+        if spec is not None and names.is_hub_name(str(spec)):
+            path = huggingface.find_cached(names.parse(str(spec)))
+            if path is not None:
+                yield str(path)
 
 
 def catalogue_entries() -> Iterator[Entry]:

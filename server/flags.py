@@ -12,6 +12,7 @@ from typing import Any, get_args
 from ggpy import config
 from ggpy.engine.config import Pooling
 from ggpy.gguf import Metadata
+from ggpy.hub import names
 from ggpy.loading import ModelOptions
 from ggpy.server.settings import DEFAULT_SLOTS, MAX_BODY_BYTES, MAX_SLOTS, ServerSettings
 from ggpy.tools import environment, inputs
@@ -43,7 +44,8 @@ VARIABLES = {
     "--cache-prompt": "CACHE_PROMPT", "--context-shift": "CONTEXT_SHIFT",
     "--jinja": "JINJA", "--reasoning-format": "THINK", "--reasoning": "REASONING",
     "--reasoning-budget": "THINK_BUDGET", "--reasoning-budget-message": "THINK_BUDGET_MESSAGE",
-    "--prefill-assistant": "PREFILL_ASSISTANT", "--models-dir": "MODELS_DIR", "--models-max": "MODELS_MAX",
+    "--prefill-assistant": "PREFILL_ASSISTANT", "--models-dir": "MODELS_DIR", "--models-preset": "MODELS_PRESET",
+    "--models-max": "MODELS_MAX",
     "--models-autoload": "MODELS_AUTOLOAD", "--timeout": "TIMEOUT",
 }
 SPACED = ("--threads-http --cache-ram -cram --cache-reuse --slot-prompt-similarity -sps --ctx-checkpoints -ctxcp "
@@ -103,6 +105,8 @@ def _add_source_flags(group: argparse._ArgumentGroup) -> None:
                        "separated by commas")
     group.add_argument("--tags", type=_names, default=(), metavar="NAMES", help="words that the list of models shows")
     group.add_argument("--models-dir", type=_folder, metavar="DIR", help="without MODEL: a folder of GGUF files")
+    group.add_argument("--models-preset", type=Path, metavar="FILE", help="without MODEL: an INI file with a section "
+                       "for each model, and flags as its keys; [*] is for all")
     group.add_argument("--models-max", type=whole_number(0), default=4, metavar="N",
                        help="without MODEL: models that are loaded at a time; 0: any number (default: 4)")
     group.add_argument("--models-autoload", action=argparse.BooleanOptionalAction, default=True,
@@ -195,6 +199,20 @@ def _add_chat_flags(group: argparse._ArgumentGroup) -> None:
                        help="a last message of the assistant is gone on with (default)")
 
 
+def source_of(args: argparse.Namespace) -> str | None:
+    """The model that is to be served; None: any that requests name. Ends the process with 2 where there are two."""
+    given = [source for source in (args.model, args.model_flag, args.hub_model) if source]
+    if len(given) > 1:
+        args.fail(f"there are two models, {given[0]} and {given[1]}; give one")
+    if args.hf_file and not args.hub_model:
+        args.fail("-hff needs -hf, the repository that the file is in")
+    if not given:
+        return None
+    if args.hf_file:
+        return f"{names.PREFIX}{names.parse(given[0]).repo}:{args.hf_file}"
+    return str(given[0])
+
+
 def server_settings(args: argparse.Namespace) -> ServerSettings:
     """What the flags mean. Ends the process with 2 where they do not fit together; raises ConfigError."""
     if bool(args.ssl_key_file) != bool(args.ssl_cert_file):
@@ -212,7 +230,9 @@ def server_settings(args: argparse.Namespace) -> ServerSettings:
         has_metrics=args.metrics, has_props=args.props, has_embeddings=args.embedding or args.reranking,
         has_reranking=args.reranking, pooling="rank" if args.reranking else args.pooling,
         embd_normalize=args.embd_normalize, n_batch=args.batch_size, slot_save_path=args.slot_save_path,
-        is_offline=args.offline, models_dir=args.models_dir, models_max=args.models_max, autoload=args.models_autoload,
+        is_offline=args.offline, models_dir=args.models_dir, models_preset=args.models_preset, argv=args.argv,
+        models_max=args.models_max, autoload=args.models_autoload,
+        fake_delay_s=config.fake_delay_s(),
         sleep_idle_s=args.sleep_idle_seconds if args.sleep_idle_seconds > 0 else None,
         options=ModelOptions(**options), sampling_of=partial(_sampling, args), constraint=read_constraint(args),
         has_context_shift=args.context_shift, n_keep=args.keep, cache_prompt=args.cache_prompt,

@@ -85,7 +85,7 @@ def router_props(server: Server, fingerprint: str) -> dict[str, Any]:
 
 
 def reload(server: Server) -> None:
-    """Look again which models there are; those that are gone stay while they run."""
+    """Look again which models there are, and how they are to run; those that run stay as they are."""
     found = {entry.name: entry for entry in find_entries(server.settings)}
     known = server.models.entries
     for name in [name for name, entry in known.items()
@@ -93,5 +93,9 @@ def reload(server: Server) -> None:
         del known[name]
     for name, entry in found.items():
         entry.keep_s = server.settings.sleep_idle_s
-        known.setdefault(name, entry)
+        old = known.setdefault(name, entry)
+        if old.loaded is None and old.loading is None:
+            known[name] = entry
+        else:
+            old.is_listed = entry.is_listed
     server.models.tell("*", "models_reload", None)

@@ -74,7 +74,10 @@ class ModelManager:
             raise RequestError("model is not loaded")
         entry.n_users += 1
         try:
-            yield await self._wanted(entry)
+            model = await self._wanted(entry)
+            if self.settings.fake_delay_s and not self.is_single:
+                await asyncio.sleep(self.settings.fake_delay_s)
+            yield model
         finally:
             entry.n_users -= 1
             entry.last_used_s = time.monotonic()

@@ -76,6 +76,7 @@ class Entry:
     aliases: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     is_listed: bool = True
+    loads_on_startup: bool = False
     settings: ServerSettings | None = None      # of this model alone; None: the server's
     state: State = "unloaded"
     progress: Progress | None = None

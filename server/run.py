@@ -39,6 +39,9 @@ async def serve(settings: ServerSettings, entries: list[Entry], *, is_single: bo
         if is_single:
             server.models.single.state = "loading"
             loading = asyncio.create_task(server.models.load(server.models.single))
+        for entry in server.models.entries.values():
+            if entry.loads_on_startup:
+                server.start(server.models.load(entry))
         with signals(stop):
             print(f"ggpy: listening on {', '.join(addresses)}", file=sys.stderr, flush=True)
             await until(stop, loading)

@@ -61,7 +61,10 @@ class ServerSettings:
     is_offline: bool = False                        # pull no model
     models_dir: Path | None = None
     models_max: int = 4                             # models that are loaded at the same time, where none is given
+    models_preset: Path | None = None               # a file that describes models
+    argv: tuple[str, ...] = ()                      # the command line, which goes before what that file says
     autoload: bool = True
+    fake_delay_s: float = 0.0                       # of requests to one of several models, for tests of clients
     sleep_idle_s: float | None = None               # a model without requests is unloaded after so long
     options: ModelOptions = field(default_factory=ModelOptions)
     sampling_of: Callable[[Metadata], SamplingParams] = default_sampling        # of requests that do not say

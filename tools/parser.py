@@ -45,8 +45,9 @@ class Parser(argparse.ArgumentParser):
         self.exit(USAGE, f"{self.prog}: {message}; see {self.prog} --help\n")
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
-        """The arguments in `argv`; `flags` among them says how each flag that was given is spelled, by its dest."""
-        namespace = argparse.Namespace(flags={})
+        """The arguments in `argv`, which is one of them, too; `flags` says how each flag that was given is spelled, by
+        its dest."""
+        namespace = argparse.Namespace(flags={}, argv=tuple(argv))
         words = deque(argv)
         positionals: list[str] = []
         while words:

@@ -1,0 +1,257 @@
+"""Models on demand: loading, unloading, sleeping, and what a file of presets says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ggpy.errors import ConfigError, GGUFError, RequestError
+from ggpy.server import manager
+from ggpy.server.discovery import folder_entries
+from ggpy.server.errors import LoadingError
+from ggpy.server.manager import ModelManager
+from ggpy.server.models import Entry
+from ggpy.server.presets import read_presets
+from ggpy.server.settings import ServerSettings
+
+
+class FakeClient:
+    """An engine that takes some turns of the loop to end."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    async def metrics(self) -> str:
+        return "llamacpp:n_decode_total 3\nllamacpp:predicted_tokens_seconds 7.5\n"
+
+    async def aclose(self, mode: str = "finish") -> None:
+        await asyncio.sleep(0)
+        self.is_closed = True
+
+
+class FakeModel:
+    """As much of a LoadedModel as the manager needs."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.client = FakeClient()
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of models in the order in which they were opened; "bad" cannot be."""
+    names: list[str] = []
+
+    async def open_fake(entry: Entry, settings: ServerSettings) -> Any:
+        names.append(entry.name)
+        await asyncio.sleep(0.01)
+        if entry.name == "bad":
+            raise GGUFError("bad.gguf: expected the magic GGUF")
+        return FakeModel(entry.name)
+
+    monkeypatch.setattr(manager, "open_model", open_fake)
+    monkeypatch.setattr(manager, "available_memory_bytes", lambda: None)
+    monkeypatch.setattr(manager, "LOOK_S", 0.01)
+    return names
+
+
+@asynccontextmanager
+async def managed(*names: str, is_single: bool = False, **settings: Any) -> AsyncIterator[ModelManager]:
+    entries = [Entry(name, f"{name}.gguf", (f"{name}-alias",)) for name in names]
+    models = ModelManager(ServerSettings(**settings), entries, is_single=is_single)
+    for entry in models.entries.values():
+        entry.size_bytes = lambda: 100      # type: ignore[method-assign]
+    watching = asyncio.create_task(models.watch())
+    try:
+        yield models
+    finally:
+        watching.cancel()
+        await models.aclose()
+
+
+def states(models: ModelManager) -> dict[str, str]:
+    return {name: entry.state for name, entry in models.entries.items()}
+
+
+def test_a_model_is_loaded_by_the_request_that_names_it(opened: list[str]) -> None:
+    """By its name or an alias; several requests load it once."""
+    async def main() -> None:
+        async with managed("a", "b") as models:
+            async def ask(name: str) -> str:
+                async with models.use(name) as model:
+                    return model.name
+
+            assert list(await asyncio.gather(ask("a"), ask("a-alias"), ask("a"))) == ["a", "a", "a"]
+            assert (opened, states(models)) == (["a"], {"a": "loaded", "b": "unloaded"})
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("name", "message"), [(None, "model name is missing from the request"),
+                                               ("c", "model 'c' not found")])
+def test_an_unknown_model_is_an_error(opened: list[str], name: str | None, message: str) -> None:
+    """Nothing is loaded."""
+    async def main() -> None:
+        async with managed("a") as models:
+            with pytest.raises(RequestError, match=message):
+                async with models.use(name):
+                    pass
+
+    asyncio.run(main())
+    assert opened == []
+
+
+def test_the_least_used_model_goes_when_there_are_too_many(opened: list[str]) -> None:
+    """But never one that is being used: the request waits, and others behind it."""
+    async def main() -> None:
+        async with managed("a", "b", "c", models_max=2) as models, models.use("a"):
+            async with models.use("b"):
+                pass
+            async with models.use("c"):
+                assert states(models) == {"a": "loaded", "b": "unloaded", "c": "loaded"}
+                waiting = asyncio.create_task(models.load(models.find("b")))
+                await asyncio.sleep(0.05)
+                assert not waiting.done()
+            await waiting
+            assert states(models) == {"a": "loaded", "b": "loaded", "c": "unloaded"}
+
+    asyncio.run(main())
+
+
+def test_who_goes_away_while_waiting_costs_nobody_a_model(opened: list[str]) -> None:
+    """The model that had no place yet is not loaded."""
+    async def main() -> None:
+        async with managed("a", "b", models_max=1) as models:
+            async def ask() -> None:
+                async with models.use("b"):
+                    pass
+
+            async with models.use("a"):
+                asking = asyncio.create_task(ask())
+                await asyncio.sleep(0.02)
+                asking.cancel()
+                await asyncio.gather(asking, return_exceptions=True)
+            await asyncio.sleep(0.05)
+            assert states(models) == {"a": "loaded", "b": "unloaded"}
+
+    asyncio.run(main())
+
+
+def test_models_make_room_in_memory(opened: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of 100 bytes does not fit beside another in 105."""
+    monkeypatch.setattr(manager, "available_memory_bytes", lambda: 105)
+
+    async def main() -> None:
+        async with managed("a", "b") as models:
+            for name in ("a", "b"):
+                async with models.use(name):
+                    pass
+            assert states(models) == {"a": "unloaded", "b": "loaded"}
+
+    asyncio.run(main())
+
+
+def test_a_failed_load_is_the_callers_error_and_nothing_else(opened: list[str]) -> None:
+    """Others go on, and the next request tries again."""
+    async def main() -> None:
+        async with managed("a", "bad") as models, models.use("a"):
+            for _ in range(2):
+                with pytest.raises(GGUFError, match="expected the magic"):
+                    async with models.use("bad"):
+                        pass
+            assert states(models) == {"a": "loaded", "bad": "failed"}
+
+    asyncio.run(main())
+    assert opened == ["a", "bad", "bad"]
+
+
+def test_without_autoload_a_model_must_be_loaded_first(opened: list[str]) -> None:
+    """A request may still ask for it."""
+    async def main() -> None:
+        async with managed("a", autoload=False) as models:
+            with pytest.raises(RequestError, match="model is not loaded"):
+                async with models.use("a"):
+                    pass
+            async with models.use("a", autoload=True) as model:
+                assert model.name == "a"
+
+    asyncio.run(main())
+
+
+def test_an_idle_model_sleeps_and_wakes(opened: list[str]) -> None:
+    """Its metrics are told meanwhile, and its speeds once."""
+    async def main() -> None:
+        async with managed("a", is_single=True, sleep_idle_s=0.05) as models:
+            async with models.use():
+                await asyncio.sleep(0.1)        # it is being used
+                assert states(models) == {"a": "loaded"}
+            await asyncio.sleep(0.15)
+            assert states(models) == {"a": "sleeping"}
+            first, second = await models.metrics(models.single), await models.metrics(models.single)
+            assert "seconds 7.5" in first
+            assert second == first.replace("7.5", "0.0")
+            async with models.use("whatever"):
+                assert states(models) == {"a": "loaded"}
+
+    asyncio.run(main())
+    assert opened == ["a", "a"]
+
+
+def test_requests_do_not_wait_for_the_only_model_to_be_loaded_first(opened: list[str]) -> None:
+    """They are told to come again."""
+    async def main() -> None:
+        async with managed("a", is_single=True) as models:
+            loading = asyncio.create_task(models.load(models.single))
+            await asyncio.sleep(0.005)
+            with pytest.raises(LoadingError, match="Loading model"):
+                async with models.use():
+                    pass
+            await loading
+
+    asyncio.run(main())
+
+
+def test_listeners_hear_what_happens(opened: list[str]) -> None:
+    """In order."""
+    async def main() -> list[Any]:
+        async with managed("a") as models, models.news() as news:
+            await models.load(models.find("a"))
+            await models.unload(models.find("a"))
+            return [news.get_nowait()["data"]["status"] for _ in range(3)]
+
+    assert asyncio.run(main()) == ["loading", "loaded", "unloaded"]
+
+
+def test_presets_are_command_lines(tmp_path: Path) -> None:
+    """Keys are flags, short ones too, or names of variables; switches have values as variables do."""
+    file = tmp_path / "models.ini"
+    file.write_text("[*]\nctx-size = 512\nmetrics = 1\n[one]\nhf-repo = u/r\nc = 64\nLLAMA_ARG_PORT = 7\n"
+                    "load-on-startup = true\n[two]\nmodel = a b.gguf\njinja = off\nprops = off\n")
+    one, two = read_presets(file, ["-t", "1"], {"--port": "PORT"},
+                            frozenset({"--metrics", "--jinja", "--no-jinja", "--props"}))
+    assert one.argv == ("--ctx-size", "512", "--metrics", "--hf-repo", "u/r", "-c", "64", "--port", "7", "-t", "1")
+    assert two.argv == ("--ctx-size", "512", "--metrics", "--model", "a b.gguf", "--no-jinja", "-t", "1")
+    assert (one.loads_on_startup, two.loads_on_startup) == (True, False)
+
+
+@pytest.mark.parametrize("text", ["key = 1\n", "[a\n", "[a]\n  = 2\n"])
+def test_a_file_that_is_no_preset_is_an_error(tmp_path: Path, text: str) -> None:
+    """It names the file."""
+    file = tmp_path / "models.ini"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=r"models\.ini"):
+        read_presets(file, [], {}, frozenset())
+
+
+def test_a_folder_holds_models_and_folders_of_parts(tmp_path: Path) -> None:
+    """Not what models see with, and nothing else."""
+    for name in ("b.gguf", "c/c-00001-of-00002.gguf", "c/c-00002-of-00002.gguf", "c/mmproj-c.gguf", "notes.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert [(entry.name, Path(entry.source).name) for entry in folder_entries(tmp_path)] == [
+        ("b", "b.gguf"), ("c", "c-00001-of-00002.gguf")]
