@@ -1,0 +1,112 @@
+"""`ggpy serve` as a process: its start, its end, and what it loads."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TIMEOUT_S = 60.0
+
+
+@contextmanager
+def serving(*flags: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """The process and its port; it is killed at the end if it still runs."""
+    process = subprocess.Popen([sys.executable, "-m", "ggpy", "serve", "--port", "0", *flags], stderr=subprocess.PIPE,
+                               text=True)
+    try:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        found = re.search(r"listening on http://127\.0\.0\.1:(\d+)", line)
+        assert found is not None, line
+        yield process, int(found[1])
+    finally:
+        process.kill()
+        process.communicate(timeout=TIMEOUT_S)
+
+
+def ask(port: int, method: str, path: str, body: Any = None) -> http.client.HTTPResponse:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
+    connection.request(method, path, None if body is None else json.dumps(body))
+    return connection.getresponse()
+
+
+def wait_ready(port: int) -> list[int]:
+    """The statuses of /health until it is 200."""
+    statuses = []
+    end_s = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < end_s:
+        statuses.append(ask(port, "GET", "/health").status)
+        if statuses[-1] == 200:
+            return statuses
+        time.sleep(0.02)
+    pytest.fail(f"not ready: {statuses[-3:]}")
+
+
+def test_health_says_when_the_model_is_there_and_ctrl_c_ends_it(tiny_model: Path) -> None:
+    """503 until then; the exit code is 0."""
+    with serving("-m", str(tiny_model), "-c", "256", "-t", "1") as (process, port):
+        statuses = wait_ready(port)
+        assert set(statuses[:-1]) <= {503}
+        process.send_signal(signal.SIGINT)
+        assert process.wait(TIMEOUT_S) == 0
+
+
+def test_an_answer_that_runs_comes_to_its_end(tiny_model: Path) -> None:
+    """SIGTERM waits for it, and nobody can connect any more."""
+    with serving("-m", str(tiny_model), "-c", "256", "-t", "1") as (process, port):
+        wait_ready(port)
+        reply = ask(port, "POST", "/completion", {"prompt": [40, 41], "n_predict": 250, "ignore_eos": True,
+                                                  "stream": True})
+        assert reply.readline().startswith(b"data: ")
+        process.send_signal(signal.SIGTERM)
+        events = [json.loads(line[6:]) for line in reply.read().splitlines() if line.startswith(b"data: ")]
+        assert events[-1]["tokens_predicted"] == 250
+        assert process.wait(TIMEOUT_S) == 0
+        with pytest.raises(ConnectionRefusedError):
+            ask(port, "GET", "/health")
+
+
+def test_a_model_that_cannot_be_loaded_ends_it(tmp_path: Path) -> None:
+    """With the reason and exit code 1."""
+    (tmp_path / "bad.gguf").write_bytes(b"GGUF but not")
+    result = subprocess.run([sys.executable, "-m", "ggpy", "serve", "--port", "0", "-m", str(tmp_path / "bad.gguf")],
+                            capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert result.returncode == 1
+    assert "ggpy: error:" in result.stderr
+    assert "bad.gguf" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(("flags", "message"), [
+    (["--ssl-key-file", __file__], "--ssl-key-file and --ssl-cert-file are needed together"),
+    (["--slot-save-path", "/nowhere/at/all"], "there is no such folder"),
+    (["-np", "1000"], "expected a whole number from 1 to 64, or -1"),
+    (["--api-prefix", "x"], "--api-prefix x: expected a path such as /llm"),
+    (["--host", "192.0.2.7", "--port", "1"], "cannot listen on 192.0.2.7, port 1"),
+])
+def test_what_cannot_work_is_said(flags: list[str], message: str) -> None:
+    """In one line, with exit code 2."""
+    result = subprocess.run([sys.executable, "-m", "ggpy", "serve", *flags], capture_output=True, text=True,
+                            timeout=TIMEOUT_S, check=False)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_the_process_that_speaks_http_loads_no_compiler() -> None:
+    """The engine has a process of its own."""
+    code = ("import sys, ggpy.server.command, ggpy.server.run, ggpy.server.discovery; "
+            "print(*sorted({'numba', 'llvmlite'} & set(sys.modules)))")
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
+    assert result.stdout.strip() == ""
