@@ -46,10 +46,11 @@ VARIABLES = {
     "--reasoning-budget": "THINK_BUDGET", "--reasoning-budget-message": "THINK_BUDGET_MESSAGE",
     "--prefill-assistant": "PREFILL_ASSISTANT", "--models-dir": "MODELS_DIR", "--models-preset": "MODELS_PRESET",
     "--models-max": "MODELS_MAX",
-    "--models-autoload": "MODELS_AUTOLOAD", "--timeout": "TIMEOUT",
+    "--models-autoload": "MODELS_AUTOLOAD",
 }
-SPACED = ("--threads-http --cache-ram -cram --cache-reuse --slot-prompt-similarity -sps --ctx-checkpoints -ctxcp "
-          "--swa-checkpoints --kv-unified-per-slot --log-prompts-dir --ui-config --ui-config-file --webui-config "
+SPACED = ("-to --timeout --threads-http --cache-ram -cram --cache-reuse --slot-prompt-similarity -sps "
+          "--ctx-checkpoints -ctxcp --swa-checkpoints --kv-unified-per-slot --log-prompts-dir --ui-config --ui-config-file "
+          "--webui-config "
           "--webui-config-file --checkpoint-min-step -cms")
 
 
@@ -127,7 +128,7 @@ def _add_address_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--path", type=_folder, metavar="DIR", help="serve the files of DIR at /")
     group.add_argument("--ui", "--webui", action=argparse.BooleanOptionalAction, default=True,
                        help="a page to chat at / (default)")
-    group.add_argument("-to", "--timeout", type=whole_number(1), default=30, metavar="S",
+    group.add_argument("--drain-seconds", type=whole_number(0), default=30, metavar="S",
                        help="how long answers may go on when the server is told to end (default: 30)")
 
 
@@ -176,7 +177,6 @@ def _add_service_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--sse-ping-interval", type=int, default=30, metavar="S",
                        help="a sign of life in streams that are silent so long; -1: none (default: 30)")
     group.add_argument("--spm-infill", action="store_true", help="/infill with the suffix first")
-    group.add_argument("-sp", "--special", action="store_true", help="write control tokens into answers")
 
 
 def _add_chat_flags(group: argparse._ArgumentGroup) -> None:
@@ -223,7 +223,7 @@ def server_settings(args: argparse.Namespace) -> ServerSettings:
         ssl_files=(args.ssl_cert_file, args.ssl_key_file) if args.ssl_key_file else None,
         api_keys=api_keys(args), allowed_hosts=frozenset(name.lower() for name in args.allowed_hosts),
         cors_origins=args.cors_origins, cors_methods=args.cors_methods, cors_headers=args.cors_headers,
-        cors_credentials=args.cors_credentials, max_body_bytes=args.max_body_size << 20, drain_s=args.timeout,
+        cors_credentials=args.cors_credentials, max_body_bytes=args.max_body_size << 20, drain_s=args.drain_seconds,
         sse_ping_s=args.sse_ping_interval, n_slots=DEFAULT_SLOTS if args.parallel < 1 else args.parallel,
         is_unified=args.parallel < 1 if args.kv_unified is None else args.kv_unified,
         aliases=args.alias, tags=args.tags, has_ui=args.ui, static_path=args.path, has_slots=args.slots,
@@ -240,7 +240,7 @@ def server_settings(args: argparse.Namespace) -> ServerSettings:
         chat_template_kwargs=args.chat_template_kwargs, uses_jinja=args.jinja, reasoning_format=args.reasoning_format,
         reasoning=args.reasoning, reasoning_budget=args.reasoning_budget,
         reasoning_budget_message=args.reasoning_budget_message, prefill_assistant=args.prefill_assistant,
-        has_special=args.special, is_spm_infill=args.spm_infill, is_verbose=args.verbose)
+        is_spm_infill=args.spm_infill, is_verbose=args.verbose)
 
 
 def _sampling(args: argparse.Namespace, metadata: Metadata) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -35,15 +36,16 @@ def routes(server: Server) -> list[Route]:
     async def completion(request: web.Request) -> web.StreamResponse:
         fields = await read_fields(request)
         async with server.models.use(fields.text("model")) as model:
-            prompts, is_list = read_prompts(fields, "prompt", model.tokenizer)
+            prompts, is_list = await asyncio.to_thread(read_prompts, fields, "prompt", model.tokenizer)
             return await respond(request, server, model, fields, prompts, is_list=is_list)
 
     async def infill(request: web.Request) -> web.StreamResponse:
         fields = await read_fields(request)
         async with server.models.use(fields.text("model")) as model:
             n_predict = read_max_tokens(fields, model.defaults.max_tokens)
-            tokens = infill_tokens(fields, model.tokenizer, n_ctx=model.n_ctx, n_batch=server.settings.n_batch,
-                                   n_predict=n_predict, is_spm=server.settings.is_spm_infill)
+            tokens = await asyncio.to_thread(
+                infill_tokens, fields, model.tokenizer, n_ctx=model.n_ctx, n_batch=server.settings.n_batch,
+                n_predict=n_predict, is_spm=server.settings.is_spm_infill)
             return await respond(request, server, model, fields, [tokens], is_list=False)
 
     return [Route("POST", "/completion", completion), Route("POST", "/completions", completion),

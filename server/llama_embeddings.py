@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from aiohttp import web
@@ -53,7 +54,7 @@ def require_embeddings(server: Server, model: LoadedModel) -> None:
 async def native_reply(server: Server, model: LoadedModel, fields: Fields, name: str) -> list[dict[str, Any]]:
     """A row for each text, or one for each of its tokens, which are not normalised then."""
     require_embeddings(server, model)
-    texts = read_inputs(fields, name, model.tokenizer)
+    texts = await asyncio.to_thread(read_inputs, fields, name, model.tokenizer)
     norm = fields.integer("embd_normalize", default=server.settings.embd_normalize, least=-1, most=64)
     pooling: Pooling = server.settings.pooling or model.ready.pooling or "none"
     found = await model.client.embed(texts, pooling)
@@ -64,7 +65,7 @@ async def native_reply(server: Server, model: LoadedModel, fields: Fields, name:
 async def openai_reply(server: Server, model: LoadedModel, fields: Fields) -> dict[str, Any]:
     """A vector of length 1 for each text."""
     require_embeddings(server, model)
-    texts = read_inputs(fields, "input", model.tokenizer)
+    texts = await asyncio.to_thread(read_inputs, fields, "input", model.tokenizer)
     encoding = fields.choice("encoding_format", ("float", "base64"), "float")
     dimensions = fields.integer("dimensions", least=1)
     pooling = server.settings.pooling or model.ready.pooling
@@ -93,7 +94,7 @@ async def rerank_reply(server: Server, model: LoadedModel, fields: Fields) -> An
     if query is None:
         raise fields.missing("query")
     top_n = fields.integer("top_n", default=len(documents), least=0)
-    texts = [model.text.rerank_tokens(query, document) for document in documents]
+    texts = await asyncio.to_thread(lambda: [model.text.rerank_tokens(query, document) for document in documents])
     scores = [float(row[0, 0]) for row in await model.client.embed(texts, "rank")]
     order = sorted(range(len(documents)), key=lambda i: -scores[i])[:top_n]
     if is_tei:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from aiohttp import web
@@ -19,7 +20,7 @@ def routes(server: Server) -> list[Route]:
     async def tokenize(request: web.Request) -> web.Response:
         fields = await read_fields(request)
         async with server.models.use(fields.text("model")) as model:
-            tokens = content_tokens(fields, model.tokenizer)
+            tokens = await asyncio.to_thread(content_tokens, fields, model.tokenizer)
             if not fields.boolean("with_pieces", default=False):
                 return json_response({"tokens": tokens})
             return json_response({"tokens": [{"id": token, "piece": piece(token, model.tokenizer)}
@@ -37,7 +38,8 @@ def routes(server: Server) -> list[Route]:
             messages = fields.array("messages")
             if messages is None:
                 raise fields.missing("messages")
-            prompt = model.chat_template.prompt(messages, model.tokenizer, **chat_options(fields, server))
+            prompt = await asyncio.to_thread(model.chat_template.prompt, messages, model.tokenizer,
+                                             **chat_options(fields, server))
             return json_response({"prompt": prompt.text})
 
     return [Route("POST", "/tokenize", tokenize), Route("POST", "/detokenize", detokenize),

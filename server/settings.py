@@ -80,7 +80,6 @@ class ServerSettings:
     reasoning_budget: int = -1
     reasoning_budget_message: str = ""
     prefill_assistant: bool = True
-    has_special: bool = False                       # control tokens are part of the text
     is_spm_infill: bool = False
     is_verbose: bool = False
 
