@@ -49,8 +49,8 @@ VARIABLES = {
     "--models-autoload": "MODELS_AUTOLOAD",
 }
 SPACED = ("-to --timeout --threads-http --cache-ram -cram --cache-reuse --slot-prompt-similarity -sps "
-          "--ctx-checkpoints -ctxcp --swa-checkpoints --kv-unified-per-slot --log-prompts-dir --ui-config --ui-config-file "
-          "--webui-config "
+          "--ctx-checkpoints -ctxcp --swa-checkpoints --kv-unified-per-slot --log-prompts-dir --ui-config "
+          "--ui-config-file --webui-config "
           "--webui-config-file --checkpoint-min-step -cms")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from aiohttp import web
 
@@ -12,7 +11,8 @@ from ggpy.server.fields import Fields, read_fields
 from ggpy.server.prompts import mixed_tokens
 from ggpy.server.replies import json_response
 from ggpy.server.routes import Route
-from ggpy.text import ChatOptions, Tokenizer
+from ggpy.server.template_options import chat_options
+from ggpy.text import Tokenizer
 
 
 def routes(server: Server) -> list[Route]:
@@ -39,7 +39,7 @@ def routes(server: Server) -> list[Route]:
             if messages is None:
                 raise fields.missing("messages")
             prompt = await asyncio.to_thread(model.chat_template.prompt, messages, model.tokenizer,
-                                             **chat_options(fields, server))
+                                             **chat_options(fields, server.settings, model))
             return json_response({"prompt": prompt.text})
 
     return [Route("POST", "/tokenize", tokenize), Route("POST", "/detokenize", detokenize),
@@ -64,11 +64,3 @@ def piece(token: int, tokenizer: Tokenizer) -> str | list[int]:
         return data.decode()
     except UnicodeDecodeError:
         return list(data)
-
-
-def chat_options(fields: Fields, server: Server) -> ChatOptions:
-    """How messages become a prompt. Raises FieldError."""
-    given = fields.mapping("chat_template_kwargs") or {}
-    variables: dict[str, Any] = {**server.settings.chat_template_kwargs, **given}
-    return {"tools": fields.array("tools"), "chat_template_kwargs": variables,
-            "add_generation_prompt": fields.boolean("add_generation_prompt", default=True)}
