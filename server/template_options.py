@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from typing import Any
 
@@ -17,9 +18,12 @@ def chat_options(fields: Fields, settings: ServerSettings, model: LoadedModel) -
     Tools are left out where the template cannot write any, as llama-server does.
     """
     tools = fields.array("tools") or None
+    variables = template_variables(fields, settings)
+    if takes_functions(model.chat_template.source):
+        variables.setdefault("functions", json.dumps(tools, indent=4) if tools else "")
     if tools is not None and not can_write_tools(model):
         tools = None
-    return {"tools": tools, "chat_template_kwargs": template_variables(fields, settings),
+    return {"tools": tools, "chat_template_kwargs": variables,
             "add_generation_prompt": fields.boolean("add_generation_prompt", default=True)}
 
 
@@ -27,6 +31,11 @@ def can_write_tools(model: LoadedModel) -> bool:
     """Whether the template tells the model of tools."""
     template = model.chat_template
     return template.variants.get("tool_use", template).capabilities.tools
+
+
+def takes_functions(source: str) -> bool:
+    """Whether a template has tools as a text in a variable of its own, as FireFunction's does."""
+    return "functions" in source and "tools" not in source
 
 
 def template_variables(fields: Fields, settings: ServerSettings) -> dict[str, Any]:

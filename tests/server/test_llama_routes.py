@@ -150,3 +150,18 @@ def test_adapters_are_none_and_cannot_be_set(server: Served) -> None:
     assert server.post("/lora-adapters", []).json == {"success": True}
     assert server.post("/lora-adapters", {"id": 0}).status == 400
     assert "no such adapter" in server.post("/lora-adapters", [{"id": 0, "scale": 1}]).error["message"]
+
+
+def test_templates_know_the_day_and_whether_to_think(make_server: Callable[..., Served]) -> None:
+    """What a request says goes before what the server was started with; it must be a boolean."""
+    server = make_server(chat_template="{{ date_string | length }} {{ enable_thinking }} {{ messages[0].content }}",
+                         reasoning="off")
+    messages = [{"role": "user", "content": "Hi"}]
+
+    def prompt(**fields: Any) -> Any:
+        return server.post("/apply-template", {"messages": messages, **fields}).json.get("prompt")
+
+    assert prompt() == "11 False Hi"
+    assert prompt(chat_template_kwargs={"enable_thinking": True}) == "11 True Hi"
+    assert prompt(chat_template_kwargs={"enable_thinking": "false"}) is None
+    assert prompt(tools=[{"type": "function", "function": {"name": "f"}}]) == "11 False Hi"     # it cannot write any
