@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import datetime
 from typing import Any
 
@@ -35,7 +36,7 @@ def can_write_tools(model: LoadedModel) -> bool:
 
 def takes_functions(source: str) -> bool:
     """Whether a template has tools as a text in a variable of its own, as FireFunction's does."""
-    return "functions" in source and "tools" not in source
+    return re.search(r"\btools\b", source) is None and re.search(r"[+{]\s*functions\b", source) is not None
 
 
 def template_variables(fields: Fields, settings: ServerSettings) -> dict[str, Any]:
