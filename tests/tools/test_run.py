@@ -218,10 +218,10 @@ def test_sampling_flags(run: Run, argv: list[str], metadata: dict[str, Any], exp
 
 def test_model_flags(run: Run) -> None:
     """llama.cpp's 0 and -1 are translated to None; the smaller batch size counts."""
-    default = {"offline": False, "n_ctx": None, "pool_tokens": None, "n_threads": None, "max_batch_tokens": 512,
-               "repack": "auto", "compute": "int8", "cache_type_k": "f16", "cache_type_v": "f16", "step_ms": 85,
-               "cache_audit": 0, "lora": [],
-               "draft_model": None, "speculation": SpeculationConfig()}
+    default: dict[str, Any] = {
+        "offline": False, "n_ctx": None, "pool_tokens": None, "n_threads": None, "max_batch_tokens": 512,
+        "repack": "auto", "compute": "int8", "cache_type_k": "f16", "cache_type_v": "f16", "step_ms": 85,
+        "cache_audit": 0, "lora": [], "draft_model": None, "speculation": SpeculationConfig()}
     assert run("m", "x").options == default
     options = run("m", "x", "-c", "99", "--pool-tokens", "128", "-t", "3", "-b", "64", "-nr",
                   "-ctk", "f32", "-ctv", "q8_0", "--step-ms", "12.5", "--cache-audit", "1/50").options
