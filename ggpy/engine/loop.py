@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import logging
 import queue
 import threading
@@ -88,7 +89,8 @@ class EngineLoop:
     def start(self) -> None:
         """Have a thread run, unless one does. Callers may meet here, or be interrupted: only one thread gets to run."""
         if self.thread_id is None:
-            threading.Thread(target=self.run, name="ggpy-engine", daemon=True).start()
+            # threading.Thread.start waits in Python code, which Ctrl-C can leave with an unlocked lock to release
+            _thread.start_new_thread(self.run, ())
 
     def run(self) -> None:
         """Serve until Close; returns at once if another thread does, or did."""
