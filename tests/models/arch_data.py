@@ -69,6 +69,15 @@ def load_arch(name: str, folder: Path) -> ArchModel:
         return ArchModel(name, path, spec["n_ctx"], data["tokens"], data["logits"], data["greedy"], data["margins"])
 
 
+def load_roomy(folder: Path, n_ctx: int) -> Path:
+    """The model llama with a context of `n_ctx` tokens, in place of 256; its logits hold as far as those go."""
+    spec = copy.deepcopy(_specs()["models"]["llama"])
+    spec["metadata"]["llama.context_length"] = n_ctx
+    path = folder / "roomy.gguf"
+    write_model(path, "llama", spec)
+    return path
+
+
 def load_wide_heads(folder: Path) -> ArchModel:
     """The model llama_headdim with heads of 64 dimensions in place of 16, and a bias on its keys as Qwen 2 has it.
 
