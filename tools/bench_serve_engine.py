@@ -16,7 +16,7 @@ from ggpy.gguf import GGUFFile
 from ggpy.hub.resolve import resolve_model
 from ggpy.loading import ModelOptions, load_core
 from ggpy.text import Tokenizer
-from ggpy.tools.bench_serve_targets import COMMON_WORDS, Answer
+from ggpy.tools.bench_serve_targets import COMMON_WORDS, Answer, preemptions_in
 from ggpy.tools.loading import KernelProgress
 from ggpy.tools.terminal import pull_progress
 
@@ -24,7 +24,7 @@ from ggpy.tools.terminal import pull_progress
 class Engine:
     """An engine behind `client`, whose model has `tokenizer`."""
 
-    lacks: tuple[str, ...] = ("preemptions",)
+    lacks: tuple[str, ...] = ()
 
     def __init__(self, client: AsyncClient, tokenizer: Tokenizer, name: str = "ggpy") -> None:
         self.name = name
@@ -37,7 +37,7 @@ class Engine:
         return self._client.model.n_ctx
 
     async def n_preempted(self) -> int | None:
-        return None
+        return preemptions_in(await self._client.metrics())
 
     async def complete(self, prompt: Sequence[int], n_output: int, answer: Answer | None = None) -> Answer:
         answer = Answer() if answer is None else answer

@@ -76,6 +76,13 @@ class Target(Protocol):
         """How often a request had to give way so far, in all; None: not told."""
 
 
+def preemptions_in(metrics: str) -> int | None:
+    """A counter of Prometheus whose name has "preempt" in it, as vLLM's num_preemptions has; None: there is none."""
+    values = [sample.value for family in text_string_to_metric_families(metrics) for sample in family.samples
+              if "preempt" in sample.name and sample.name.endswith("_total")]
+    return int(sum(values)) if values else None
+
+
 class Server(ABC):
     """A server that speaks HTTP, at `url`; used within `async with`."""
 
@@ -107,12 +114,8 @@ class Server(ABC):
             return None
 
     async def n_preempted(self) -> int | None:
-        """A counter of Prometheus whose name has "preempt" in it, as vLLM's num_preemptions has."""
         async with self._http.get(f"{self.url}/metrics") as reply:
-            text = await reply.text() if reply.status == 200 else ""
-        values = [sample.value for family in text_string_to_metric_families(text) for sample in family.samples
-                  if "preempt" in sample.name and sample.name.endswith("_total")]
-        return int(sum(values)) if values else None
+            return preemptions_in(await reply.text() if reply.status == 200 else "")
 
     async def complete(self, prompt: Sequence[int], n_output: int, answer: Answer | None = None) -> Answer:
         answer = Answer() if answer is None else answer

@@ -23,7 +23,8 @@ class PastOutputs:
     holds the frequencies; here they are counted among the occurrences that an index of n-grams finds, which takes a
     tenth of the memory and lets outputs be forgotten.
 
-    At most `max_tokens` tokens are kept; beyond them, the half of the outputs that was used longest ago goes.
+    At most `max_tokens` tokens are kept; beyond them, the half of the outputs that was used longest ago goes. Nothing
+    is proposed from the outputs of requests with another salt: how fast an answer is must not tell what others got.
     """
 
     def __init__(self, n_vocab: int, max_tokens: int, p_min: float = 0.0) -> None:
@@ -39,16 +40,20 @@ class PastOutputs:
 
     def propose(self, request: Request, n_max: int) -> Proposal:
         """See Proposer."""
-        ends, longest = self._longest_matches(request.tokens)
+        ends, longest = self._longest_matches(request.tokens, request.salt)
         if not ends:
             return NOTHING
         proposed, confidences = self._vote(ends, n_max)
         if proposed:
             self._clock += 1
-            self._used[bisect_right(self._starts, ends[0]) - 1] = self._clock
+            self._used[self._output_at(ends[0])] = self._clock
         return Proposal(tuple(proposed), tuple(confidences), f"past {1 << (longest.bit_length() - 1)}")
 
-    def _longest_matches(self, context: list[int]) -> tuple[list[int], int]:
+    def _output_at(self, position: int) -> int:
+        """Which output the token there belongs to."""
+        return bisect_right(self._starts, position) - 1
+
+    def _longest_matches(self, context: list[int], salt: int) -> tuple[list[int], int]:
         """Where the tokens end that agree with most of the end of `context`, latest first, and how many they are."""
         tokens, n = self._index.tokens, len(context)
         ends: list[int] = []
@@ -56,6 +61,8 @@ class PastOutputs:
         for end in islice(self._index.matches(context), MOST_MATCHES):
             if longest and (end + 1 < longest or tokens[end + 1 - longest] != context[n - longest]):
                 continue                # it is shorter
+            if self._salts[self._output_at(end)] != salt:
+                continue
             length = common_suffix(tokens, end + 1, context, n, LONGEST)
             if length > longest:
                 longest, ends = length, []
@@ -94,10 +101,11 @@ class PastOutputs:
         if self.n_tokens + len(output) + 1 > self._max_tokens:
             self._forget()
         self._clock += 1
-        self._add(output, self._clock)
+        self._add(output, request.salt, self._clock)
 
-    def _add(self, output: list[int], used: int) -> None:
+    def _add(self, output: list[int], salt: int, used: int) -> None:
         self._starts.append(len(self._index.tokens))
+        self._salts.append(salt)
         self._used.append(used)
         self._index.tokens += [*output, self._n_vocab]      # a token that no text has parts them
         self._index.update()
@@ -105,19 +113,20 @@ class PastOutputs:
     def _forget(self) -> None:
         """Keep the outputs used last, at most half of the tokens, in their order."""
         stops = [*self._starts[1:], self.n_tokens]
-        outputs = sorted(zip(self._used, self._starts, stops, strict=True), reverse=True)
-        kept: list[tuple[int, list[int]]] = []
+        outputs = sorted(zip(self._used, self._starts, stops, self._salts, strict=True), reverse=True)
+        kept: list[tuple[int, int, list[int]]] = []
         n_left = self._max_tokens // 2
-        for used, start, stop in outputs:
+        for used, start, stop, salt in outputs:
             n_left -= stop - start
             if n_left < 0:
                 break
-            kept.append((used, self._index.tokens[start : stop - 1]))
+            kept.append((used, salt, self._index.tokens[start : stop - 1]))
         self._fill(kept[::-1])
 
-    def _fill(self, outputs: list[tuple[int, list[int]]]) -> None:
+    def _fill(self, outputs: list[tuple[int, int, list[int]]]) -> None:
         self._index = NgramIndex([], NGRAM, self._n_vocab)
         self._starts: list[int] = []            # of each output in the index
+        self._salts: list[int] = []             # of the request that it answered
         self._used: list[int] = []              # when it was used last
-        for used, output in outputs:
-            self._add(output, used)
+        for used, salt, output in outputs:
+            self._add(output, salt, used)

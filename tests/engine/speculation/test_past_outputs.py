@@ -80,3 +80,17 @@ def test_memory_is_bounded_and_proposals_are_tokens(outputs: list[list[int]], co
     assert len(proposal.tokens) <= 6
     assert set(proposal.tokens) <= set(range(4))
     assert all(0 < confidence <= 1 for confidence in proposal.confidences)
+
+
+def test_answers_to_others_are_not_proposed() -> None:
+    """Requests of another salt share nothing, also after some answers are forgotten."""
+    past = PastOutputs(N_VOCAB, 39)
+    for salt, output in [(1, [1, 2, 3, 4]), (2, [1, 2, 3, 5]), (2, [50 + i for i in range(9)]),
+                         (1, [60 + i for i in range(9)])]:
+        request = Request([90], salt=salt)
+        request.tokens += output
+        past.finished(request)
+        assert past.propose(Request([1, 2, 3], salt=1), 1).tokens == (4,)
+    past.finished(Request([*range(70, 80)], salt=3))
+    assert past.propose(Request([1, 2, 3], salt=2), 1).tokens == (5,)
+    assert past.propose(Request([1, 2, 3]), 1).tokens == ()
