@@ -7,8 +7,8 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar
 
 from ggpy.backends.base import Scales
 from ggpy.engine.config import SamplingParams
@@ -23,6 +23,7 @@ from ggpy.server.slots import Task
 DEFAULT_PARAMS = SamplingParams()
 MAX_UNREAD = 64         # deltas of several jobs that wait for their reader
 
+T = TypeVar("T")
 StopType = Literal["none", "eos", "limit", "word"]
 
 
@@ -39,6 +40,7 @@ class Job:
     uses_cache: bool = True
     adapters: Scales | None = None              # how much of each LoRA adapter; None: as is usual
     context_shift: ContextShift | None = None
+    keeps_prompt: bool = False                  # all of it stays when the context is shifted
     tells_progress: bool = False                # deltas without tokens tell how far the prompt is read
     priority: int = 0
     deadline_s: float | None = None             # from now on
@@ -140,11 +142,13 @@ async def generate(model: LoadedModel, job: Job) -> AsyncGenerator[Delta, None]:
     for answer in answers:
         model.slots.enter(answer.task)
     try:
+        shift = job.context_shift
+        if shift is not None and job.keeps_prompt:
+            shift = replace(shift, n_keep=shift.n_keep + len(job.tokens))
         salt = answers[0].task.salt if job.uses_cache else new_salt()
         request = Generate(prompt_tokens=job.tokens, params=job.params, n=job.n, constraint=job.constraint,
                            priority=job.priority, deadline_s=job.deadline_s, salt=salt, probabilities=job.probabilities,
-                           adapters=job.adapters,
-                           context_shift=job.context_shift, tells_progress=job.tells_progress)
+                           adapters=job.adapters, context_shift=shift, tells_progress=job.tells_progress)
         async with aclosing(model.client.generate(request)) as events:
             async for event in events:
                 answer = answers[event.index]
@@ -229,33 +233,40 @@ async def complete_all(model: LoadedModel, jobs: Sequence[Job]) -> list[Answer]:
 
 async def generate_all(model: LoadedModel, jobs: Sequence[Job]) -> AsyncGenerator[Delta, None]:
     """The answers to several jobs at once, as they come; the first that fails ends the others."""
-    if len(jobs) == 1:
-        async with aclosing(generate(model, jobs[0])) as deltas:
-            async for delta in deltas:
-                yield delta
-        return
-    queue: asyncio.Queue[Delta | BaseException | None] = asyncio.Queue(MAX_UNREAD)
+    async with aclosing(merged([generate(model, job) for job in jobs])) as deltas:
+        async for delta in deltas:
+            yield delta
 
-    async def pump(job: Job) -> None:
+
+async def merged(streams: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[T, None]:
+    """What `streams` bring, as it comes; the first that fails ends the others."""
+    if len(streams) == 1:
+        async with aclosing(streams[0]) as items:
+            async for item in items:
+                yield item
+        return
+    queue: asyncio.Queue[tuple[T] | BaseException | None] = asyncio.Queue(MAX_UNREAD)
+
+    async def pump(stream: AsyncGenerator[T, None]) -> None:
         try:
-            async with aclosing(generate(model, job)) as deltas:
-                async for delta in deltas:
-                    await queue.put(delta)
+            async with aclosing(stream) as items:
+                async for item in items:
+                    await queue.put((item,))
             await queue.put(None)
         except Exception as error:
             await queue.put(error)
 
-    tasks = [asyncio.create_task(pump(job)) for job in jobs]
+    tasks = [asyncio.create_task(pump(stream)) for stream in streams]
     n_live = len(tasks)
     try:
         while n_live:
-            item = await queue.get()
-            if isinstance(item, BaseException):
-                raise item
-            if item is None:
+            found = await queue.get()
+            if isinstance(found, BaseException):
+                raise found
+            if found is None:
                 n_live -= 1
             else:
-                yield item
+                yield found[0]
     finally:
         await cancelled(tasks)
 

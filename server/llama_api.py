@@ -5,30 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aiohttp import web
 
 from ggpy.engine.probabilities import ProbabilitySpec
-from ggpy.engine.request import ContextShift
 from ggpy.server import sse
 from ggpy.server.context import Server
 from ggpy.server.errors import llama_body
 from ggpy.server.fields import Fields, read_fields
 from ggpy.server.generation import Answer, Delta, Job, complete_all, generate_all
 from ggpy.server.infill import infill_tokens
-from ggpy.server.llama_lora import lora_scales
+from ggpy.server.job_fields import read_job, read_n_probs
 from ggpy.server.llama_settings import full_settings, settings_object
 from ggpy.server.models import LoadedModel
 from ggpy.server.probabilities import probability_objects
 from ggpy.server.prompts import read_prompts
 from ggpy.server.replies import json_response
 from ggpy.server.routes import Route
-from ggpy.server.sampling_fields import MAX_COUNT, read_constraint, read_max_tokens, read_sampling
-from ggpy.server.settings import ServerSettings
-
-MAX_PROBS = 1000        # alternatives of a token
+from ggpy.server.sampling_fields import read_constraint, read_max_tokens
 
 
 def routes(server: Server) -> list[Route]:
@@ -80,48 +76,15 @@ async def respond(request: web.Request, server: Server, model: LoadedModel, fiel
 def read_jobs(server: Server, model: LoadedModel, fields: Fields,
               prompts: Sequence[Sequence[int]]) -> tuple[list[Job], CompletionOptions]:
     """What to generate for each of `prompts`, and what to tell of it. Raises RequestError."""
-    settings = server.settings
-    params = read_sampling(fields, model.defaults, model.tokenizer)
-    constraint = read_constraint(fields) or settings.constraint
-    n = fields.integer("n_cmpl", "n", default=1, least=1, most=settings.n_slots)
-    max_ms = fields.integer("t_max_predict_ms", default=-1, least=-1)
-    slot = fields.integer("id_slot", default=-1)
-    others: dict[str, Any] = {
-        "stream": fields.boolean("stream", default=False),
-        "n_keep": fields.integer("n_keep", default=settings.n_keep, least=-1, most=MAX_COUNT),
-        "n_discard": fields.integer("n_discard", default=0, least=0, most=MAX_COUNT),
-        "n_probs": fields.integer("n_probs", "logprobs", default=0, least=0, most=MAX_PROBS),
-        "timings_per_token": fields.boolean("timings_per_token", default=False),
-        "post_sampling_probs": fields.boolean("post_sampling_probs", default=False),
-    }
-    n_probs, is_post = others["n_probs"], others["post_sampling_probs"] is True
-    probabilities = ProbabilitySpec(n_probs, after_sampling=is_post) if n_probs else None
-    adapters = lora_scales(fields)
-    if adapters is not None:
-        others["lora"] = [{"id": i, "scale": scale} for i, scale in adapters]
-    returns_progress = others["stream"] and fields.boolean("return_progress", default=False)
-    shift = context_shift(others, settings, model, prompts)
-    short = settings_object(params, others)
-    jobs = [Job(tokens=tokens, params=params, constraint=constraint, probabilities=probabilities, n=n,
-                first_index=i * n, adapters=adapters, context_shift=shift, tells_progress=returns_progress,
-                uses_cache=fields.boolean("cache_prompt", default=settings.cache_prompt),
-                slot=slot if 0 <= slot < settings.n_slots else None, settings=short,
-                max_predict_s=max_ms / 1e3 if max_ms > 0 else None,
-                n_indent=fields.integer("n_indent", default=0, least=0, most=MAX_COUNT))
-            for i, tokens in enumerate(prompts)]
+    job, others = read_job(fields, server.settings, model, constraint=read_constraint(fields),
+                           probabilities=read_n_probs(fields, "n_probs", "logprobs"))
+    short = settings_object(job.params, others)
+    jobs = [replace(job, tokens=tokens, first_index=i * job.n, settings=short) for i, tokens in enumerate(prompts)]
     return jobs, CompletionOptions(
         others["stream"] is True, fields.boolean("return_tokens", default=False),
-        returns_progress, others["timings_per_token"] is True,
-        probabilities, fields.texts("response_fields"), full_settings(params, constraint, model.tokenizer, others))
-
-
-def context_shift(others: dict[str, Any], settings: ServerSettings, model: LoadedModel,
-                  prompts: Sequence[Sequence[int]]) -> ContextShift | None:
-    """What goes when the context is full; None: the answer ends there."""
-    if not settings.has_context_shift:
-        return None
-    n_keep = max(map(len, prompts), default=0) if others["n_keep"] < 0 else others["n_keep"]
-    return ContextShift(n_keep + (1 if model.tokenizer.add_bos else 0), others["n_discard"])
+        job.tells_progress, others["timings_per_token"] is True,
+        job.probabilities, fields.texts("response_fields"),
+        full_settings(job.params, job.constraint, model.tokenizer, others))
 
 
 async def events(model: LoadedModel, jobs: Sequence[Job], options: CompletionOptions) -> AsyncGenerator[bytes, None]:

@@ -6,12 +6,14 @@ import asyncio
 
 from aiohttp import web
 
+from ggpy.server.chat import render
 from ggpy.server.context import Server
 from ggpy.server.fields import Fields, read_fields
+from ggpy.server.generation import Job
+from ggpy.server.openai_request import read_conversation
 from ggpy.server.prompts import mixed_tokens
 from ggpy.server.replies import json_response
 from ggpy.server.routes import Route
-from ggpy.server.template_options import chat_options
 from ggpy.text import Tokenizer
 
 
@@ -35,11 +37,8 @@ def routes(server: Server) -> list[Route]:
     async def apply_template(request: web.Request) -> web.Response:
         fields = await read_fields(request)
         async with server.models.use(fields.text("model")) as model:
-            messages = fields.array("messages")
-            if messages is None:
-                raise fields.missing("messages")
-            prompt = await asyncio.to_thread(model.chat_template.prompt, messages, model.tokenizer,
-                                             **chat_options(fields, server.settings, model))
+            chat = read_conversation(fields, server.settings, Job(tokens=()))
+            prompt, _ = await asyncio.to_thread(render, model, chat)
             return json_response({"prompt": prompt.text})
 
     return [Route("POST", "/tokenize", tokenize), Route("POST", "/detokenize", detokenize),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal
 
@@ -15,12 +15,14 @@ from ggpy.engine.process_client import ProcessClient
 from ggpy.errors import GgpyError
 from ggpy.gguf import GGUFFile
 from ggpy.hub.resolve import resolve_model
+from ggpy.hub.store import StoredModel
 from ggpy.loading import ModelOptions, load_core
 from ggpy.server.settings import ServerSettings
 from ggpy.server.slots import SlotBoard
 from ggpy.text import Tokenizer
 from ggpy.text.chat import ChatTemplate
 from ggpy.text.model_text import ModelText
+from ggpy.text.tool_calls import AnswerStyle, detect
 
 State = Literal["unloaded", "loading", "loaded", "sleeping", "failed"]
 
@@ -56,6 +58,11 @@ class LoadedModel:
     def chat_template(self) -> ChatTemplate:
         return self.text.chat_template
 
+    @cached_property
+    def answer_style(self) -> AnswerStyle:
+        """How the model writes thoughts and calls of tools. Finding that out takes some renderings."""
+        return detect(self.chat_template)
+
     @property
     def ready(self) -> Ready:
         """The sizes that the engine tells."""
@@ -78,6 +85,7 @@ class Entry:
     is_listed: bool = True
     loads_on_startup: bool = False
     settings: ServerSettings | None = None      # of this model alone; None: the server's
+    stored: StoredModel | None = None           # what its maker said of it, if it was made by /api/create or /api/copy
     state: State = "unloaded"
     progress: Progress | None = None
     error: GgpyError | None = None          # why it has failed

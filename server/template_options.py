@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from ggpy.server.fields import Fields
 from ggpy.server.models import LoadedModel
 from ggpy.server.settings import ServerSettings
-from ggpy.text import ChatOptions
 
 
-def chat_options(fields: Fields, settings: ServerSettings, model: LoadedModel) -> ChatOptions:
-    """The options of rendering that llama-server's fields mean. Raises FieldError.
-
-    Tools are left out where the template cannot write any, as llama-server does.
-    """
-    tools = fields.array("tools") or None
-    variables = template_variables(fields, settings)
+def tools_for_template(tools: Sequence[Mapping[str, Any]], variables: Mapping[str, Any],
+                       model: LoadedModel) -> tuple[list[Mapping[str, Any]] | None, dict[str, Any]]:
+    """`tools` and variables as the model's template takes them. Tools are left out where it cannot write any."""
+    found = list(tools) or None
+    taken = dict(variables)
     if takes_functions(model.chat_template.source):
-        variables.setdefault("functions", json.dumps(tools, indent=4) if tools else "")
-    if tools is not None and not can_write_tools(model):
-        tools = None
-    return {"tools": tools, "chat_template_kwargs": variables,
-            "add_generation_prompt": fields.boolean("add_generation_prompt", default=True)}
+        taken.setdefault("functions", json.dumps(found, indent=4) if found else "")
+    return (found if found is not None and can_write_tools(model) else None), taken
+
+
+def takes_tools(model: LoadedModel) -> bool:
+    """Whether the model is told of tools, in whichever way."""
+    return can_write_tools(model) or takes_functions(model.chat_template.source)
 
 
 def can_write_tools(model: LoadedModel) -> bool:
-    """Whether the template tells the model of tools."""
+    """Whether the template writes tools."""
     template = model.chat_template
     return template.variants.get("tool_use", template).capabilities.tools
 

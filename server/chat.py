@@ -1,0 +1,188 @@
+"""Chats: from messages and tools to answers taken apart, for every dialect that has them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from ggpy.engine.probabilities import TokenProbability
+from ggpy.server.chat_constraint import ToolChoice, answer_constraint, check_choice
+from ggpy.server.chat_messages import Continuation, template_messages
+from ggpy.server.chat_reader import AnswerReader
+from ggpy.server.chat_thoughts import ThoughtLimit, ThoughtSwitch, read_limited
+from ggpy.server.generation import Answer, Delta, Job, generate, merged
+from ggpy.server.models import LoadedModel
+from ggpy.server.template_options import takes_tools, tools_for_template
+from ggpy.text import ChatPrompt, tool_calls
+from ggpy.text.reasoning import ReasoningFormat
+from ggpy.text.tool_calls import AnswerStyle, Event, ToolFormat
+
+FinishReason = Literal["stop", "length", "tool_calls"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatRequest:
+    """What a client asks for.
+
+    Messages and tools are those of OpenAI's API. `job` has all but the prompt: sampling, n, the slot and so on; its
+    constraint is on the content, so it holds behind thoughts, and calls of tools are free of it.
+    """
+
+    messages: Sequence[Mapping[str, Any]]
+    job: Job
+    tools: Sequence[Mapping[str, Any]] = ()
+    tool_choice: ToolChoice = "auto"
+    parallel_tool_calls: bool = True
+    parses_tool_calls: bool = True              # else calls stay in the content
+    variables: Mapping[str, Any] = field(default_factory=dict)      # of the template, such as enable_thinking
+    documents: Sequence[Mapping[str, Any]] | None = None
+    add_generation_prompt: bool = True
+    continuation: Continuation = "auto"         # of the last message, if it is the assistant's
+    reasoning_format: ReasoningFormat = "auto"
+    thought_tokens: int | None = None           # thoughts are ended after so many tokens
+    thought_message: str = ""                   # what they end with then
+    switch: ThoughtSwitch | None = None         # ends thoughts from outside
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedChat:
+    """A request in the model's own terms."""
+
+    request: ChatRequest
+    prompt: ChatPrompt
+    job: Job
+    style: AnswerStyle
+    tool_format: ToolFormat | None      # that calls are read in
+    is_open: bool                       # whether the prompt has begun thoughts
+
+    @property
+    def n_tokens(self) -> int:
+        """Of the prompt."""
+        return len(self.job.tokens)
+
+    @property
+    def limit(self) -> ThoughtLimit | None:
+        """Of thoughts; None if they may go on."""
+        request = self.request
+        if request.thought_tokens is None and request.switch is None:
+            return None
+        return ThoughtLimit(self.style.reasoning.closing(request.thought_message), request.thought_tokens,
+                            request.switch)
+
+    def reader(self, model: LoadedModel) -> AnswerReader:
+        """What takes one answer apart."""
+        return AnswerReader(model.tokenizer, self.style, self.tool_format, self.request.tools,
+                            reasoning_format=self.request.reasoning_format, is_open=self.is_open)
+
+
+@dataclass(frozen=True, slots=True)
+class ChatDelta:
+    """What came to an answer. `events` may be empty: text is held back, or the prompt is still read."""
+
+    answer: Answer
+    events: tuple[Event, ...] = ()
+    tokens: tuple[int, ...] = ()
+    probabilities: tuple[TokenProbability, ...] = ()
+    is_last: bool = False                       # nothing more comes to this answer
+    finish_reason: FinishReason | None = None   # in the last one
+    n_generated: int = 0                        # tokens up to here
+    n_read: int = 0                             # tokens of the prompt that are read
+    n_thought: int = 0                          # tokens of thoughts up to here
+
+
+@dataclass(slots=True)
+class ChatAnswer:
+    """A whole answer."""
+
+    answer: Answer
+    said: tool_calls.Answer = field(default_factory=tool_calls.Answer)      # content, reasoning, calls
+    finish_reason: FinishReason = "stop"
+    n_thought: int = 0                          # tokens of thoughts
+
+
+async def prepare(model: LoadedModel, request: ChatRequest) -> PreparedChat:
+    """The prompt of `request` and how its answers are read. Raises RequestError and TemplateError."""
+    return await asyncio.to_thread(_prepare, model, request)
+
+
+def render(model: LoadedModel, request: ChatRequest) -> tuple[ChatPrompt, bool]:
+    """The conversation as the model reads it, and whether thoughts are open at its end.
+
+    A template that opens thoughts although they are off has them closed again. Raises RequestError and TemplateError.
+    """
+    messages, continued = template_messages(request.messages, model.chat_template, request.continuation)
+    tools, variables = tools_for_template(request.tools, request.variables, model)
+    prompt = model.chat_template.prompt(
+        messages, model.tokenizer, tools=tools, documents=request.documents, chat_template_kwargs=variables,
+        add_generation_prompt=request.add_generation_prompt and continued is None,
+        continue_final_message=continued or False)
+    tags = model.answer_style.reasoning
+    is_open = continued == "reasoning_content" or tags.is_open(prompt.text)
+    is_off = request.variables.get("enable_thinking") is False or request.thought_tokens == 0
+    if is_open and is_off:
+        return replace(prompt, text=prompt.text + tags.closing(request.thought_message)), False
+    return prompt, is_open
+
+
+def _prepare(model: LoadedModel, request: ChatRequest) -> PreparedChat:
+    check_choice(request.tools, request.tool_choice)
+    if request.tools and not takes_tools(model):        # the model would not see them
+        request = replace(request, tools=(), tool_choice="auto")
+    prompt, is_open = render(model, request)
+    style = model.answer_style
+    has_calls = bool(request.tools) and request.tool_choice != "none" and request.parses_tool_calls
+    constraint = answer_constraint(request.job.constraint, style, is_open=is_open, tools=request.tools,
+                                   choice=request.tool_choice, is_parallel=request.parallel_tool_calls)
+    return PreparedChat(
+        request=request, prompt=prompt, style=style, is_open=is_open,
+        job=replace(request.job, tokens=prompt.encode(model.tokenizer), constraint=constraint),
+        tool_format=style.tool_format if has_calls or style.tool_format.reads_thoughts else None)
+
+
+async def stream_chat(model: LoadedModel, chat: PreparedChat) -> AsyncGenerator[ChatDelta, None]:
+    """The answers as they come. Closing the generator cancels what is left. Raises what `generate` does."""
+    readers = [chat.reader(model) for _ in range(chat.job.n)]
+    limit = chat.limit
+    if limit is None:
+        pairs = read_all(model, chat.job, readers)
+    else:
+        pairs = merged([
+            read_limited(model, replace(chat.job, n=1, first_index=chat.job.first_index + i), reader, limit)
+            for i, reader in enumerate(readers)])
+    async with aclosing(pairs):
+        async for delta, events in pairs:
+            yield _chat_delta(delta, events, readers[delta.answer.index - chat.job.first_index])
+
+
+async def read_all(model: LoadedModel, job: Job,
+                   readers: Sequence[AnswerReader]) -> AsyncGenerator[tuple[Delta, list[Event]], None]:
+    """The answers to `job` as they come, and their events."""
+    async with aclosing(generate(model, job)) as deltas:
+        async for delta in deltas:
+            yield delta, readers[delta.answer.index - job.first_index].read(delta)
+
+
+def _chat_delta(delta: Delta, events: Sequence[Event], reader: AnswerReader) -> ChatDelta:
+    reason: FinishReason | None = None
+    if delta.is_last:
+        reason = delta.answer.finish_reason
+        if reason == "stop" and reader.has_calls:
+            reason = "tool_calls"
+    return ChatDelta(delta.answer, tuple(events), delta.tokens, delta.probabilities, delta.is_last, reason,
+                     delta.n_generated, delta.n_read, reader.n_thought)
+
+
+async def complete_chat(model: LoadedModel, chat: PreparedChat) -> list[ChatAnswer]:
+    """The answers when all of them are there."""
+    answers: dict[int, ChatAnswer] = {}
+    async with aclosing(stream_chat(model, chat)) as deltas:
+        async for delta in deltas:
+            answer = answers.setdefault(delta.answer.index, ChatAnswer(delta.answer))
+            for event in delta.events:
+                answer.said.add(event)
+            if delta.finish_reason is not None:
+                answer.finish_reason, answer.n_thought = delta.finish_reason, delta.n_thought
+    return [answers[index] for index in sorted(answers)]

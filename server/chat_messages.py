@@ -1,0 +1,69 @@
+"""Messages as clients send them, made ready for the model's template, as llama-server does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from ggpy.errors import RequestError
+from ggpy.text.chat import ChatTemplate
+from ggpy.text.message_checks import REASONING_FIELDS
+
+# of a last message of the assistant: "auto" takes its content, or its thoughts if it has nothing else
+Continuation = Literal["auto", "content", "reasoning_content", "never"]
+Messages = list[Any]        # what is wrong with one, the template says
+
+
+def template_messages(messages: Sequence[Mapping[str, Any]], template: ChatTemplate,
+                      continuation: Continuation = "never") -> tuple[Messages, str | None]:
+    """`messages` for `template`, and the field of the last one that the answer goes on with, if any.
+
+    Developers are systems, but for gpt-oss. Where a template takes no system message, its text stands before what the
+    user says first. Raises RequestError if the last message cannot be continued.
+    """
+    found: Messages = list(messages)
+    if "<|channel|>" not in template.source:
+        found = [{**message, "role": "system"} if role_of(message) == "developer" else message for message in found]
+    if len(found) > 1 and role_of(found[0]) == "system" and not template.capabilities.system_role:
+        found = [merged(found[0], found[1]), *found[2:]]
+    field = None if continuation == "never" else continued_field(found, continuation)
+    if field == "content":
+        found[-1] = {**found[-1], "content": content_text(found[-1].get("content"), "\n\n")}
+    return found, field
+
+
+def role_of(message: Any) -> Any:
+    return message.get("role") if isinstance(message, Mapping) else None
+
+
+def continued_field(messages: Messages, continuation: Continuation) -> str | None:
+    """The field that the answer goes on with: None if the last message is not the assistant's."""
+    if not messages or role_of(messages[-1]) != "assistant":
+        return None
+    if len(messages) > 1 and role_of(messages[-2]) == "assistant":
+        raise RequestError("Cannot have 2 or more assistant messages at the end of the list.")
+    last = messages[-1]
+    if last.get("tool_calls"):
+        raise RequestError("Cannot continue an assistant message that contains tool calls.")
+    if continuation == "auto":
+        return "content" if last.get("content") or not any(map(last.get, REASONING_FIELDS)) else "reasoning_content"
+    return continuation
+
+
+def merged(system: Any, message: Any) -> Any:
+    """`message` with the text of a system message in front of it."""
+    text, content = content_text(system.get("content"), "\n"), message.get("content")
+    if isinstance(content, list):
+        return {**message, "content": [{"type": "text", "text": text}, *content]}
+    return {**message, "content": f"{text}\n{content}" if isinstance(content, str) else content}
+
+
+def content_text(content: Any, between: str) -> Any:
+    """The text of a content; parts that are no text are left as they are."""
+    if content is None:
+        return ""
+    if isinstance(content, list):
+        texts = [part.get("text") if isinstance(part, Mapping) else part for part in content]
+        strings = [text for text in texts if isinstance(text, str)]
+        return between.join(strings) if len(strings) == len(texts) else content
+    return content

@@ -1,0 +1,88 @@
+"""Thoughts that go on for long enough are ended: the answer goes on behind the tag that closes them.
+
+The engine is asked again, with what there is so far as part of the prompt, which its cache has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+from ggpy.server.chat_reader import AnswerReader
+from ggpy.server.generation import Answer, Delta, Job, generate
+from ggpy.server.models import LoadedModel
+from ggpy.text.tool_calls import Event
+
+
+class ThoughtSwitch:
+    """Ends the thoughts of answers from outside."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+
+
+@dataclass(frozen=True, slots=True)
+class ThoughtLimit:
+    """When thoughts are ended, and by which text."""
+
+    closing: str
+    n_most: int | None = None           # tokens of them
+    switch: ThoughtSwitch | None = None
+
+    def is_reached(self, reader: AnswerReader) -> bool:
+        is_long = self.n_most is not None and reader.n_thought >= self.n_most
+        return reader.is_thinking and (is_long or (self.switch is not None and self.switch.is_on))
+
+
+async def read_limited(model: LoadedModel, job: Job, reader: AnswerReader,
+                       limit: ThoughtLimit) -> AsyncGenerator[tuple[Delta, list[Event]], None]:
+    """The one answer to `job` as it comes, and its events, with thoughts as short as `limit` has them."""
+    whole: Answer | None = None
+    part = job
+    while True:
+        async with aclosing(generate(model, part)) as deltas:
+            async for delta in deltas:
+                delta = delta if whole is None else joined(whole, delta)
+                whole = delta.answer
+                yield delta, reader.read(delta)
+                if delta.is_last:
+                    return
+                if limit.is_reached(reader):
+                    break
+        assert whole is not None
+        closing = model.tokenizer.encode(limit.closing, add_special=False, parse_special=True)
+        whole.tokens += closing
+        whole.text += limit.closing
+        yield Delta(whole, limit.closing, tuple(closing), n_generated=len(whole.tokens),
+                    n_read=whole.n_prompt), reader.insert(limit.closing)
+        most = job.params.max_tokens
+        if (most is not None and len(whole.tokens) >= most) or whole.n_prompt + len(whole.tokens) >= model.n_ctx:
+            whole.is_finished, whole.stop_type = True, "limit"
+            last = Delta(whole, is_last=True, n_generated=len(whole.tokens), n_read=whole.n_prompt)
+            yield last, reader.read(last)
+            return
+        part = rest_of(job, whole, limit)
+
+
+def rest_of(job: Job, whole: Answer, limit: ThoughtLimit) -> Job:
+    """What is left of `job` behind the thoughts of `whole`."""
+    constraint = job.constraint
+    if constraint is not None and any(map(limit.closing.endswith, constraint.after)):
+        constraint = replace(constraint, after=())      # it holds from here on
+    most = job.params.max_tokens
+    params = job.params if most is None else replace(job.params, max_tokens=most - len(whole.tokens))
+    return replace(job, tokens=[*job.tokens, *whole.tokens], params=params, constraint=constraint,
+                   tells_progress=False)
+
+
+def joined(whole: Answer, delta: Delta) -> Delta:
+    """`delta`, which goes on with `whole`, as part of it."""
+    part = delta.answer
+    whole.tokens += delta.tokens
+    whole.text += delta.text
+    whole.probabilities += delta.probabilities
+    whole.last_s = part.last_s or whole.last_s
+    whole.n_drafted, whole.n_accepted = part.n_drafted, part.n_accepted
+    whole.is_finished, whole.stop_type, whole.stopping_word = part.is_finished, part.stop_type, part.stopping_word
+    return replace(delta, answer=whole, n_generated=len(whole.tokens), n_read=whole.n_prompt)
