@@ -9,7 +9,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from aiohttp import web
 
 from ggpy.errors import GgpyError
-from ggpy.server import llama_api, llama_embeddings, llama_info, llama_lora, llama_router, llama_slots, llama_text
+from ggpy.server import (
+    llama_api,
+    llama_embeddings,
+    llama_info,
+    llama_lora,
+    llama_router,
+    llama_slots,
+    llama_text,
+    openai_completions,
+)
 from ggpy.server.context import Server
 from ggpy.server.errors import Body, ErrorInfo, LoadingError, NotFoundError, info_of, llama_body
 from ggpy.server.replies import error_response
@@ -18,7 +27,7 @@ from ggpy.server.security import check_host, check_key, cors_headers
 
 DIALECTS: tuple[Callable[[Server], Sequence[Route]], ...] = (
     llama_info.routes, llama_text.routes, llama_api.routes, llama_embeddings.routes, llama_lora.routes,
-    llama_slots.routes, llama_router.routes,
+    llama_slots.routes, llama_router.routes, openai_completions.routes,
 )
 # served while the model loads, and whatever its state
 ALWAYS = frozenset({"/", "/models", "/v1/models"})
