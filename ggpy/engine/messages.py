@@ -24,7 +24,7 @@ from ggpy.engine.radix import Miss
 from ggpy.engine.request import ContextShift, Event, FinishReason
 from ggpy.errors import EngineError, GgpyError
 
-VERSION = 1             # of the messages below; any change of what is there makes it another one
+VERSION = 2             # of the messages below; any change of what is there makes it another one
 
 Float32 = NDArray[np.float32]
 
@@ -48,6 +48,7 @@ class Generate(Message, frozen=True, kw_only=True):
     adapters: Scales | None = None              # how much of each adapter; others get nothing. None: what is usual
     context_shift: ContextShift | None = None   # None: the answer ends where the context does
     tells_progress: bool = False                # Tokens without any tell how far the prompt is read
+    keep_s: float = 0.0                         # how long its keys and values are evicted last, once it has ended
 
 
 class Cancel(Message, frozen=True):

@@ -36,7 +36,8 @@ class Node:
     The `growing` ones each belong to one live sequence, which adds the tokens it computes; others copy from them.
     """
 
-    __slots__ = ("children", "growing", "hash", "holders", "is_kept", "key", "pages", "parent", "salt", "sorted_keys")
+    __slots__ = ("children", "growing", "hash", "holders", "is_kept", "keep_until_s", "key", "pages", "parent", "salt",
+                 "sorted_keys")
 
     def __init__(self, parent: Node | None, pages: Sequence[int | None], salt: int = 0) -> None:
         self.parent: Node = self if parent is None else parent      # a root is its own
@@ -45,6 +46,7 @@ class Node:
         self.key = b""
         self.holders = [0] * len(pages)     # sequences that may read the page of each group
         self.is_kept: bool = parent is None or parent.is_kept       # when nobody holds it
+        self.keep_until_s = 0.0             # until then it is evicted last
         self.children: dict[bytes, Node] = {}
         self.sorted_keys: list[bytes] = []  # of the children
         self.growing: list[Node] = []

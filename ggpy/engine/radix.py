@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggpy.backends.base import PAGE_TOKENS
+from ggpy.engine.idle_pages import IdlePages
 from ggpy.engine.pages import PagePool, pages_for
 from ggpy.engine.prefix_node import PAGE_BYTES, TOKEN_BYTES, Node, to_key
 from ggpy.engine.prefix_tree import Match, Miss, MissCause, PrefixTree
@@ -46,8 +46,9 @@ class KVCache:
 
     A page of the tree is *held* in a group while live sequences may read it there, else *idle*. A sequence holds its
     whole path in group 0, and in a group with a window what its next token sees. Pages that are needed are taken from
-    idle ones, least recently used first. Group 0's go leaf by leaf, and a node without it is gone in all groups; one
-    that only loses a window's page stays. A prefix is reused up to the last token whose successor sees all it should.
+    idle ones, least recently used first, but those that are to be kept for a while last. Group 0's go leaf by leaf,
+    and a node without it is gone in all groups; one that only loses a window's page stays. A prefix is reused up to the
+    last token whose successor sees all it should.
 
     Nobody writes to a position that is computed, so full pages are shared; a partly filled one is copied.
     """
@@ -74,7 +75,7 @@ class KVCache:
         self._live.clear()
         self._pools = [PagePool(n) for n in self.n_pages]
         # in group 0 a node stands before its parent: sequences let go of their path from its end on
-        self._idle: list[OrderedDict[Node, None]] = [OrderedDict() for _ in self._groups]
+        self._idle = [IdlePages() for _ in self._groups]
         self._tree = PrefixTree(self.windows)
 
     @property
@@ -190,6 +191,11 @@ class KVCache:
             if not node.is_leaf or any(node.holders):
                 break
             self._remove(node)
+
+    def keep(self, kv: SequenceKV, until_s: float) -> None:
+        """Have what `kv` has computed evicted after everything else, until the time that `time.monotonic` tells."""
+        for node in kv.path:
+            node.keep_until_s = max(node.keep_until_s, until_s)
 
     def close(self, kv: SequenceKV) -> None:
         """End a sequence; what it computed stays until its pages are needed. A second time nothing happens."""
@@ -337,14 +343,14 @@ class KVCache:
     def _hold(self, node: Node, group: int) -> int:
         """Add a holder; returns the page."""
         if node.holders[group] == 0:
-            del self._idle[group][node]
+            self._idle[group].remove(node)
         node.holders[group] += 1
         return _present(node, group)
 
     def _unhold(self, node: Node, group: int) -> None:
         node.holders[group] -= 1
         if node.holders[group] == 0:
-            self._idle[group][node] = None          # used last
+            self._idle[group].add(node)         # used last
             if group == 0 and not node.is_kept:
                 self._remove(node)
 
@@ -359,7 +365,7 @@ class KVCache:
             return False
         for group, pool in enumerate(self._pools):
             while pool.n_free < n:
-                node = next(iter(self._idle[group]))
+                node = self._idle[group].first()
                 if group == 0:
                     self._tree.evicted.add(node)
                     self._remove(node)
@@ -377,7 +383,7 @@ class KVCache:
         """Free the idle page of a node in one group, if it has one."""
         page = node.pages[group]
         if page is not None:
-            del self._idle[group][node]
+            self._idle[group].remove(node)
             self._pools[group].free([page])
             node.pages[group] = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -280,6 +281,8 @@ class Scheduler:
     def _give_up_pages(self, request: Request) -> None:
         if request.kv is not None:
             if request.error is None:
+                if request.keep_s:
+                    self.cache.keep(request.kv, time.monotonic() + request.keep_s)
                 self.cache.close(request.kv)
             else:                           # what a failed computation left is of no use to anyone
                 self.cache.discard(request.kv)

@@ -182,7 +182,8 @@ def requests_of(command: Generate) -> list[Request]:
                     command.params if seed is None else replace(command.params, seed=(seed + i) & MAX_SEED),
                     constraint=command.constraint, probabilities=command.probabilities,
                     priority=command.priority, deadline_s=deadline_s, salt=command.salt, adapters=command.adapters,
-                    context_shift=command.context_shift, tells_progress=command.tells_progress, id=command.id + i)
+                    context_shift=command.context_shift, tells_progress=command.tells_progress,
+                    keep_s=command.keep_s, id=command.id + i)
             for i in range(command.n)]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from ggpy.engine.radix import Miss
@@ -448,3 +450,29 @@ def test_what_a_live_sequence_has_is_not_erased(store: PageStore) -> None:
     store.cache.erase(range(64))
     assert store.compute(kv, range(70))
     assert store.visible(kv, 0) == list(range(70))
+
+
+def test_what_is_to_be_kept_goes_last(store: PageStore) -> None:
+    """A prompt that somebody wants kept outlives one that was used after it; it goes if nothing else is left."""
+    kv = store.cache.open(range(96))
+    assert store.compute(kv, range(96))
+    store.cache.keep(kv, time.monotonic() + 3600)
+    store.cache.close(kv)
+    store.run(range(1000, 1096))
+    store.run(range(2000, 2224))        # seven pages: all that is left but three
+    assert store.cache.find([*range(96), 1]).num_cached == 96
+    assert store.cache.find([*range(1000, 1096), 1]).miss == Miss("evicted", 0)
+    store.run(range(3000, 3320))
+    assert store.cache.find([*range(96), 1]).miss == Miss("evicted", 0)
+
+
+def test_what_was_to_be_kept_is_evicted_as_usual_when_its_time_is_over(store: PageStore) -> None:
+    """In the order of last use."""
+    kv = store.cache.open(range(96))
+    assert store.compute(kv, range(96))
+    store.cache.keep(kv, time.monotonic() - 1)
+    store.cache.close(kv)
+    store.run(range(1000, 1096))
+    store.run(range(2000, 2224))
+    assert store.cache.find([*range(96), 1]).num_cached == 0
+    assert store.cache.find([*range(1000, 1096), 1]).num_cached == 96

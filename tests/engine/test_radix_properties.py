@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import hypothesis.strategies as st
@@ -113,13 +114,15 @@ class CacheMachine(RuleBasedStateMachine):
         live.tokens += tokens[: TABLE_PAGES * PAGE_TOKENS - len(live.tokens)]
 
     @precondition(lambda self: self.live)
-    @rule(data=st.data(), fails=st.sampled_from([False, False, False, True]))
-    def end(self, data: st.DataObject, fails: bool) -> None:
+    @rule(data=st.data(), fails=st.sampled_from([False, False, False, True]), keeps=st.booleans())
+    def end(self, data: st.DataObject, fails: bool, keeps: bool) -> None:
         live = data.draw(st.sampled_from(self.live))
         self.live.remove(live)
         if fails:
             self.cache.discard(live.kv)
         else:
+            if keeps:
+                self.cache.keep(live.kv, math.inf)
             self.cache.close(live.kv)
             n = live.kv.num_computed
             if n and len(self.cache.windows) == 1 and self._all_above_kept(live):

@@ -123,3 +123,15 @@ def test_a_request_can_be_removed_in_any_state_and_twice(make_driver: Callable[.
         scheduler.remove(r)
         driver.check_pages()
     assert (r.state, r.kv, scheduler.schedule(0.0)) == ("finished", None, [])
+
+
+@pytest.mark.parametrize(("keep_s", "n_cached"), [(60.0, 59), (0.0, 0)])
+def test_a_request_may_want_its_pages_kept(make_driver: Callable[..., Any], keep_s: float, n_cached: int) -> None:
+    """Then others go first that were used after it."""
+    driver = make_driver(n_pages=8, n_ctx=192)
+    first, again = request(60, max_tokens=1), request(60, max_tokens=1)
+    first.keep_s = keep_s
+    others = [Request([50 + n] * 90, SamplingParams(temperature=0, max_tokens=1)) for n in range(3)]
+    for r in (first, *others, again):
+        driver.run(r)
+    assert again.num_cached == n_cached
