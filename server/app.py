@@ -17,6 +17,7 @@ from ggpy.server import (
     llama_router,
     llama_slots,
     llama_text,
+    openai_chat,
     openai_completions,
 )
 from ggpy.server.context import Server
@@ -27,7 +28,7 @@ from ggpy.server.security import check_host, check_key, cors_headers
 
 DIALECTS: tuple[Callable[[Server], Sequence[Route]], ...] = (
     llama_info.routes, llama_text.routes, llama_api.routes, llama_embeddings.routes, llama_lora.routes,
-    llama_slots.routes, llama_router.routes, openai_completions.routes,
+    llama_slots.routes, llama_router.routes, openai_completions.routes, openai_chat.routes,
 )
 # served while the model loads, and whatever its state
 ALWAYS = frozenset({"/", "/models", "/v1/models"})

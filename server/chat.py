@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Container, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -85,7 +85,7 @@ class ChatDelta:
     answer: Answer
     events: tuple[Event, ...] = ()
     tokens: tuple[int, ...] = ()
-    probabilities: tuple[TokenProbability, ...] = ()
+    probabilities: tuple[TokenProbability, ...] = ()        # of tokens that say something: no thoughts, no end
     is_last: bool = False                       # nothing more comes to this answer
     finish_reason: FinishReason | None = None   # in the last one
     n_generated: int = 0                        # tokens up to here
@@ -101,6 +101,7 @@ class ChatAnswer:
     said: tool_calls.Answer = field(default_factory=tool_calls.Answer)      # content, reasoning, calls
     finish_reason: FinishReason = "stop"
     n_thought: int = 0                          # tokens of thoughts
+    probabilities: list[TokenProbability] = field(default_factory=list)     # of the others but the end
 
 
 async def prepare(model: LoadedModel, request: ChatRequest) -> PreparedChat:
@@ -154,7 +155,8 @@ async def stream_chat(model: LoadedModel, chat: PreparedChat) -> AsyncGenerator[
             for i, reader in enumerate(readers)])
     async with aclosing(pairs):
         async for delta, events in pairs:
-            yield _chat_delta(delta, events, readers[delta.answer.index - chat.job.first_index])
+            reader = readers[delta.answer.index - chat.job.first_index]
+            yield _chat_delta(delta, events, reader, model.tokenizer.eog_ids)
 
 
 async def read_all(model: LoadedModel, job: Job,
@@ -165,14 +167,15 @@ async def read_all(model: LoadedModel, job: Job,
             yield delta, readers[delta.answer.index - job.first_index].read(delta)
 
 
-def _chat_delta(delta: Delta, events: Sequence[Event], reader: AnswerReader) -> ChatDelta:
+def _chat_delta(delta: Delta, events: Sequence[Event], reader: AnswerReader, eog_ids: Container[int]) -> ChatDelta:
     reason: FinishReason | None = None
     if delta.is_last:
         reason = delta.answer.finish_reason
         if reason == "stop" and reader.has_calls:
             reason = "tool_calls"
-    return ChatDelta(delta.answer, tuple(events), delta.tokens, delta.probabilities, delta.is_last, reason,
-                     delta.n_generated, delta.n_read, reader.n_thought)
+    said = () if reader.was_thinking else tuple(each for each in delta.probabilities if each.token not in eog_ids)
+    return ChatDelta(delta.answer, tuple(events), delta.tokens, said, delta.is_last, reason, delta.n_generated,
+                     delta.n_read, reader.n_thought)
 
 
 async def complete_chat(model: LoadedModel, chat: PreparedChat) -> list[ChatAnswer]:
@@ -183,6 +186,7 @@ async def complete_chat(model: LoadedModel, chat: PreparedChat) -> list[ChatAnsw
             answer = answers.setdefault(delta.answer.index, ChatAnswer(delta.answer))
             for event in delta.events:
                 answer.said.add(event)
+            answer.probabilities += delta.probabilities
             if delta.finish_reason is not None:
                 answer.finish_reason, answer.n_thought = delta.finish_reason, delta.n_thought
     return [answers[index] for index in sorted(answers)]

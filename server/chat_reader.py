@@ -29,6 +29,7 @@ class AnswerReader:
                                     is_open=is_open)
         self._parser.feed("")
         self.n_thought = 0          # tokens of thoughts
+        self.was_thinking = False   # what was read last had to do with thoughts
         self.has_calls = False
 
     @property
@@ -38,10 +39,11 @@ class AnswerReader:
 
     def read(self, delta: Delta) -> list[Event]:
         """The events that are certain with `delta`, and all of them with the last one."""
-        was_thinking = self._parser.is_reasoning
+        self.was_thinking = self._parser.is_reasoning
         text = self._text.read(delta)
         events = self._parser.feed(text) if text else []
-        if was_thinking or self._parser.is_reasoning:
+        self.was_thinking = self.was_thinking or self._parser.is_reasoning
+        if self.was_thinking:
             self.n_thought += len(delta.tokens)
         if delta.is_last:
             events += self._parser.finish()
