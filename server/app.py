@@ -10,6 +10,7 @@ from aiohttp import web
 
 from ggpy.errors import GgpyError
 from ggpy.server import (
+    anthropic_api,
     llama_api,
     llama_embeddings,
     llama_info,
@@ -19,6 +20,7 @@ from ggpy.server import (
     llama_text,
     openai_chat,
     openai_completions,
+    page,
 )
 from ggpy.server.context import Server
 from ggpy.server.errors import Body, ErrorInfo, LoadingError, NotFoundError, info_of, llama_body
@@ -28,10 +30,10 @@ from ggpy.server.security import check_host, check_key, cors_headers
 
 DIALECTS: tuple[Callable[[Server], Sequence[Route]], ...] = (
     llama_info.routes, llama_text.routes, llama_api.routes, llama_embeddings.routes, llama_lora.routes,
-    llama_slots.routes, llama_router.routes, openai_completions.routes, openai_chat.routes,
+    llama_slots.routes, llama_router.routes, openai_completions.routes, anthropic_api.routes, openai_chat.routes,
 )
 # served while the model loads, and whatever its state
-ALWAYS = frozenset({"/", "/models", "/v1/models"})
+ALWAYS = frozenset({"", "/", "/models", "/v1/models"})
 
 logger = logging.getLogger("ggpy")
 
@@ -44,7 +46,7 @@ def make_app(server: Server) -> web.Application:
         response.headers.update({"Server": "llama.cpp", **cors_headers(request, server.settings)})
 
     app.on_response_prepare.append(add_headers)
-    for dialect in DIALECTS:
+    for dialect in (*DIALECTS, page.routes):        # the page's is the last, for it may serve any path
         for route in dialect(server):
             app.router.add_route(route.method, server.settings.api_prefix + route.path, told(route))
     return app
@@ -82,7 +84,7 @@ def guard(server: Server) -> Callable[..., Awaitable[web.StreamResponse]]:
             if request.method == "OPTIONS":
                 return web.Response(content_type="text/html")
             path = request.path.removeprefix(settings.api_prefix)
-            check_state(server, path)
+            check_state(server, request, path)
             check_key(request, settings, path)
             if request.match_info.http_exception is not None:
                 raise NotFoundError("File Not Found")
@@ -93,9 +95,9 @@ def guard(server: Server) -> Callable[..., Awaitable[web.StreamResponse]]:
     return middleware
 
 
-def check_state(server: Server, path: str) -> None:
+def check_state(server: Server, request: web.Request, path: str) -> None:
     """Raise LoadingError while the only model loads, and when the server ends."""
     if server.is_ending:
         raise LoadingError("the server ends")
-    if server.models.is_starting and path not in ALWAYS:
+    if server.models.is_starting and path not in ALWAYS and not page.is_page(request, server.settings):
         raise LoadingError("Loading model")

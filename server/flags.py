@@ -14,7 +14,14 @@ from ggpy.engine.config import Pooling
 from ggpy.gguf import Metadata
 from ggpy.hub import names
 from ggpy.loading import ModelOptions
-from ggpy.server.settings import DEFAULT_SLOTS, MAX_BODY_BYTES, MAX_SLOTS, ServerSettings
+from ggpy.server.settings import (
+    DEFAULT_PORT,
+    DEFAULT_SLOTS,
+    MAX_BODY_BYTES,
+    MAX_SLOTS,
+    OLLAMA_PORT,
+    ServerSettings,
+)
 from ggpy.tools import environment, inputs
 from ggpy.tools.constraint_flags import add_constraint_flags, read_constraint
 from ggpy.tools.flags import add_model_flags, add_sampling_flags, model_options, sampling_params, unescape, whole_number
@@ -119,8 +126,10 @@ def _add_source_flags(group: argparse._ArgumentGroup) -> None:
 def _add_address_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--host", type=_names, default=("127.0.0.1",), metavar="HOSTS", help="addresses, separated by "
                        "commas, or a UNIX socket ending in .sock (default: 127.0.0.1: this machine alone)")
-    group.add_argument("--port", type=whole_number(0, 65535), default=8080, metavar="N",
-                       help="0: one that is free (default: 8080)")
+    group.add_argument("--port", type=whole_number(0, 65535), metavar="N",
+                       help=f"0: one that is free (default: {DEFAULT_PORT})")
+    group.add_argument("--ollama", action="store_true", help="stand in for an Ollama server: at its port, "
+                       f"{OLLAMA_PORT}, without --port, and GET / answers as it does")
     group.add_argument("--reuse-port", action="store_true", help="let several servers listen on the port")
     group.add_argument("--api-prefix", default="", metavar="PATH", help="in front of all paths")
     group.add_argument("--ssl-key-file", type=_file, metavar="FILE", help="the key for https, as PEM")
@@ -219,7 +228,8 @@ def server_settings(args: argparse.Namespace) -> ServerSettings:
         args.fail("--ssl-key-file and --ssl-cert-file are needed together")
     options = {**model_options(args), **speculation_options(args)}
     return ServerSettings(
-        hosts=args.host, port=args.port, reuse_port=args.reuse_port, api_prefix=args.api_prefix.rstrip("/"),
+        hosts=args.host, port=port_of(args), is_ollama=args.ollama, reuse_port=args.reuse_port,
+        api_prefix=args.api_prefix.rstrip("/"),
         ssl_files=(args.ssl_cert_file, args.ssl_key_file) if args.ssl_key_file else None,
         api_keys=api_keys(args), allowed_hosts=frozenset(name.lower() for name in args.allowed_hosts),
         cors_origins=args.cors_origins, cors_methods=args.cors_methods, cors_headers=args.cors_headers,
@@ -241,6 +251,12 @@ def server_settings(args: argparse.Namespace) -> ServerSettings:
         reasoning=args.reasoning, reasoning_budget=args.reasoning_budget,
         reasoning_budget_message=args.reasoning_budget_message, prefill_assistant=args.prefill_assistant,
         is_spm_infill=args.spm_infill, is_verbose=args.verbose)
+
+
+def port_of(args: argparse.Namespace) -> int:
+    if args.port is not None:
+        return int(args.port)
+    return OLLAMA_PORT if args.ollama else DEFAULT_PORT
 
 
 def _sampling(args: argparse.Namespace, metadata: Metadata) -> Any:

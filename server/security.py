@@ -10,9 +10,10 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from ggpy.server.errors import AuthenticationError, ForbiddenError
+from ggpy.server.page import is_page
 from ggpy.server.settings import ServerSettings, is_loopback
 
-PUBLIC = frozenset({"/", "/health", "/v1/health"})       # paths that need no key
+PUBLIC = frozenset({"", "/", "/health", "/v1/health"})       # paths that need no key
 
 
 def cors_headers(request: web.Request, settings: ServerSettings) -> dict[str, str]:
@@ -65,13 +66,10 @@ def check_host(request: web.Request, settings: ServerSettings) -> None:
 
 def check_key(request: web.Request, settings: ServerSettings, path: str) -> None:
     """Raise AuthenticationError unless the request has one of the keys, or needs none."""
-    if not settings.api_keys or path in PUBLIC or (settings.has_ui and path in UI_FILES):
+    if not settings.api_keys or path in PUBLIC or is_page(request, settings):
         return
     given = (request.headers.get("Authorization") or request.headers.get("X-Api-Key") or "").removeprefix("Bearer ")
     data = given.encode("utf-8", "surrogateescape")
     matches = [hmac.compare_digest(data, key.encode()) for key in settings.api_keys]       # all, in constant time
     if not any(matches):
         raise AuthenticationError("Invalid API Key")
-
-
-UI_FILES = frozenset({"/index.html", "/favicon.ico", "/sw.js", "/manifest.webmanifest", "/_app/version.json"})

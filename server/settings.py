@@ -15,6 +15,7 @@ from ggpy.gguf import Metadata
 from ggpy.loading import ModelOptions
 
 DEFAULT_PORT = 8080
+OLLAMA_PORT = 11434
 DEFAULT_SLOTS = 4
 MAX_BODY_BYTES = 64 << 20
 MAX_SLOTS = 64
@@ -47,6 +48,7 @@ class ServerSettings:
     is_unified: bool = True                         # the context is one request's; else it is divided among slots
     aliases: tuple[str, ...] = ()                   # names of the model
     tags: tuple[str, ...] = ()
+    is_ollama: bool = False                         # stands in for an Ollama server
     has_ui: bool = True
     static_path: Path | None = None                 # files that are served at /, in place of the page that is there
     has_slots: bool = True                          # GET /slots
