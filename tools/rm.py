@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 
 from ggpy.errors import PullError
 from ggpy.hub import names
-from ggpy.hub.filelock import exclusive
-from ggpy.hub.resolve import find_or_raise, lock_path
+from ggpy.hub.resolve import find_or_raise, remove
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,10 +20,7 @@ def main(args: argparse.Namespace) -> int:
         raise PullError(f"{name} lies in Hugging Face's cache, which other programs use too: "
                         f"`hf cache rm model/{repo}` deletes it")
     for entry in [find_or_raise(name) for name in args.models]:
-        with exclusive(lock_path(entry), lambda: print("another ggpy is pulling it; waiting", file=sys.stderr)):
-            if not entry.folder.exists():
-                raise PullError(f"{entry.name} is not here, so there is nothing to delete; `ggpy list` shows what is")
-            what = entry.name if entry.is_present else f"what an interrupted pull of {entry.name} left"
-            shutil.rmtree(entry.folder)
+        what = entry.name if entry.is_present else f"what an interrupted pull of {entry.name} left"
+        remove(entry, lambda: print("another ggpy is pulling it; waiting", file=sys.stderr))
         print(f"deleted {what}", file=sys.stderr)
     return 0

@@ -7,7 +7,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -102,6 +102,14 @@ def pull(entry: CatalogueEntry, progress: StartProgress = ProgressLines) -> Path
         where = error.filename or entry.folder
         raise PullError(f"{entry.name}: {error.strerror or error} ({where}); {config.write_advice(error)}, then run "
                         f"`ggpy pull {entry.name}` again") from error
+
+
+def remove(entry: CatalogueEntry, on_wait: Callable[[], None] = lambda: None) -> None:
+    """Delete what is here of `entry`, also what an interrupted pull left. Raises PullError if that is nothing."""
+    with exclusive(lock_path(entry), on_wait):
+        if not entry.folder.exists():
+            raise PullError(f"{entry.name} is not here, so there is nothing to delete; `ggpy list` shows what is")
+        shutil.rmtree(entry.folder)
 
 
 def lock_path(entry: CatalogueEntry) -> Path:

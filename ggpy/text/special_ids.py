@@ -30,6 +30,8 @@ _TEXTS_OF_ROLE = {
     "fim_rep": ("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"),
     "fim_sep": ("<|file_sep|>",),
 }
+_INFILL_KEYS = {"fim_prefix": ("fim_pre", "prefix"), "fim_suffix": ("fim_suf", "suffix"),
+                "fim_middle": ("fim_mid", "middle")}
 _END_TEXTS = (
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",
     "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>",
@@ -50,6 +52,13 @@ def complete_special_ids(vocab: Vocab) -> None:
         if found:
             vocab.special[role] = found[0]
             vocab.attrs[found[0]] |= TokenAttr.CONTROL
+
+
+def knows_infill(metadata: Mapping[str, Any]) -> bool:
+    """Whether a model has the tokens of prompts that ask for the middle of a text; it takes no Tokenizer."""
+    texts = frozenset(metadata.get("tokenizer.ggml.tokens", ()))
+    return all(any(f"tokenizer.ggml.{key}_token_id" in metadata for key in keys)
+               or not texts.isdisjoint(_TEXTS_OF_ROLE[role]) for role, keys in _INFILL_KEYS.items())
 
 
 def find_eog_ids(vocab: Vocab) -> frozenset[int]:
