@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from ggpy.engine.prefix_tree import MissCause
 from ggpy.server import sse
 from ggpy.server.errors import ErrorInfo
 from ggpy.text.tool_calls import CallArguments, CallBegin, Content, Reasoning, ToolCall
@@ -46,11 +47,15 @@ class Usage:
     n_cached: int
     n_stored: int = 0
     n_generated: int = 0
+    cache_miss: MissCause | None = None     # why no more was read from the cache; None: not yet known
 
-    def object(self) -> dict[str, int]:
-        return {"input_tokens": self.n_prompt - self.n_cached - self.n_stored,
-                "cache_creation_input_tokens": self.n_stored, "cache_read_input_tokens": self.n_cached,
-                "output_tokens": self.n_generated}
+    def object(self) -> dict[str, Any]:
+        """Anthropic's object; `cache_miss` is a member beside its own."""
+        found: dict[str, Any] = {
+            "input_tokens": self.n_prompt - self.n_cached - self.n_stored,
+            "cache_creation_input_tokens": self.n_stored, "cache_read_input_tokens": self.n_cached,
+            "output_tokens": self.n_generated}
+        return found if self.cache_miss is None else {**found, "cache_miss": self.cache_miss}
 
 
 @dataclass(frozen=True, slots=True)

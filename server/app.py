@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
 from aiohttp import web
 
@@ -21,6 +22,7 @@ from ggpy.server import (
     openai_chat,
     openai_completions,
     page,
+    responses_api,
 )
 from ggpy.server.context import Server
 from ggpy.server.errors import Body, ErrorInfo, LoadingError, NotFoundError, info_of, llama_body
@@ -31,6 +33,7 @@ from ggpy.server.security import check_host, check_key, cors_headers
 DIALECTS: tuple[Callable[[Server], Sequence[Route]], ...] = (
     llama_info.routes, llama_text.routes, llama_api.routes, llama_embeddings.routes, llama_lora.routes,
     llama_slots.routes, llama_router.routes, openai_completions.routes, anthropic_api.routes, openai_chat.routes,
+    responses_api.routes,
 )
 # served while the model loads, and whatever its state
 ALWAYS = frozenset({"", "/", "/models", "/v1/models"})
@@ -40,7 +43,8 @@ logger = logging.getLogger("ggpy")
 
 def make_app(server: Server) -> web.Application:
     """The application that serves `server`."""
-    app = web.Application(middlewares=[guard(server)], client_max_size=server.settings.max_body_bytes)
+    bodies: dict[Any, Body] = {}        # of errors, by the handler of the route
+    app = web.Application(middlewares=[guard(server, bodies)], client_max_size=server.settings.max_body_bytes)
 
     async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
         response.headers.update({"Server": "llama.cpp", **cors_headers(request, server.settings)})
@@ -48,7 +52,9 @@ def make_app(server: Server) -> web.Application:
     app.on_response_prepare.append(add_headers)
     for dialect in (*DIALECTS, page.routes):        # the page's is the last, for it may serve any path
         for route in dialect(server):
-            app.router.add_route(route.method, server.settings.api_prefix + route.path, told(route))
+            handler = told(route)
+            bodies[handler] = route.error_body
+            app.router.add_route(route.method, server.settings.api_prefix + route.path, handler)
     return app
 
 
@@ -73,8 +79,8 @@ def refusal(error: GgpyError, body: Body = llama_body) -> web.Response:
     return error_response(info_of(error), body)
 
 
-def guard(server: Server) -> Callable[..., Awaitable[web.StreamResponse]]:
-    """What is checked before any route: in this order, which llama-server has too."""
+def guard(server: Server, bodies: Mapping[Any, Body]) -> Callable[..., Awaitable[web.StreamResponse]]:
+    """What is checked before any route: in this order, which llama-server has too. `bodies` are those of errors."""
     settings = server.settings
 
     @web.middleware
@@ -90,7 +96,7 @@ def guard(server: Server) -> Callable[..., Awaitable[web.StreamResponse]]:
                 raise NotFoundError("File Not Found")
             return await handler(request)
         except GgpyError as error:
-            return refusal(error)
+            return refusal(error, bodies.get(request.match_info.handler, llama_body))
 
     return middleware
 

@@ -14,6 +14,7 @@ from ggpy.backends.base import Scales
 from ggpy.engine.config import SamplingParams
 from ggpy.engine.constraint import ConstraintSpec
 from ggpy.engine.messages import Generate, Tokens
+from ggpy.engine.prefix_tree import MissCause
 from ggpy.engine.probabilities import ProbabilitySpec, TokenProbability
 from ggpy.engine.request import ContextShift
 from ggpy.server.errors import ContextSizeError
@@ -42,6 +43,7 @@ class Job:
     context_shift: ContextShift | None = None
     keeps_prompt: bool = False                  # all of it stays when the context is shifted
     tells_progress: bool = False                # deltas without tokens tell how far the prompt is read
+    keep_s: float = 0.0                         # how long what is computed is evicted last, once it is there
     priority: int = 0
     deadline_s: float | None = None             # from now on
     slot: int | None = None                     # that it shall have
@@ -63,6 +65,7 @@ class Answer:
     text: str = ""
     probabilities: list[TokenProbability] = field(default_factory=list)     # of the tokens, if they were asked for
     n_cached: int = 0
+    cache_miss: MissCause | None = None         # why it was no more; None: not yet known
     n_read: int = 0                             # tokens of the prompt that are there
     first_s: float | None = None                # when the first token came
     last_s: float | None = None
@@ -98,7 +101,7 @@ class Answer:
         now = time.perf_counter()
         prompt_ms = ((self.first_s or now) - self.start_s) * 1e3 if n_read else 0.0
         predicted_ms = 0.0 if self.first_s is None else ((self.last_s or now) - self.first_s) * 1e3
-        timings = {
+        timings: dict[str, Any] = {
             "cache_n": self.n_cached, "prompt_n": n_read, "prompt_ms": prompt_ms,
             "prompt_per_token_ms": prompt_ms / n_read if n_read else 0.0,
             "prompt_per_second": 1e3 * n_read / prompt_ms if prompt_ms > 0 else 0.0,
@@ -108,6 +111,8 @@ class Answer:
         }
         if self.n_drafted:
             timings |= {"draft_n": self.n_drafted, "draft_n_accepted": self.n_accepted}
+        if self.cache_miss is not None:
+            timings["cache_miss"] = self.cache_miss
         return timings
 
 
@@ -148,7 +153,8 @@ async def generate(model: LoadedModel, job: Job) -> AsyncGenerator[Delta, None]:
         salt = answers[0].task.salt if job.uses_cache else new_salt()
         request = Generate(prompt_tokens=job.tokens, params=job.params, n=job.n, constraint=job.constraint,
                            priority=job.priority, deadline_s=job.deadline_s, salt=salt, probabilities=job.probabilities,
-                           adapters=job.adapters, context_shift=shift, tells_progress=job.tells_progress)
+                           adapters=job.adapters, context_shift=shift, tells_progress=job.tells_progress,
+                           keep_s=job.keep_s)
         async with aclosing(model.client.generate(request)) as events:
             async for event in events:
                 answer = answers[event.index]
@@ -176,6 +182,8 @@ def take(answer: Answer, event: Tokens, model: LoadedModel, job: Job) -> None:
     answer.text += event.text
     answer.probabilities += event.probabilities
     answer.n_cached = task.n_cached = event.num_cached
+    if event.miss is not None:
+        answer.cache_miss = event.miss.cause
     if event.tokens:
         answer.last_s = event.time_s
         if answer.first_s is None:

@@ -1,0 +1,115 @@
+"""Anthropic's dialect: messages, and how many tokens they have."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+
+from aiohttp import web
+
+from ggpy.errors import RequestError
+from ggpy.server import sse
+from ggpy.server.anthropic_reply import (
+    Ending,
+    EventWriter,
+    Usage,
+    content_blocks,
+    error_body,
+    error_frame,
+    message_object,
+    new_message_id,
+)
+from ggpy.server.anthropic_request import MessageRequest, read_request
+from ggpy.server.chat import FinishReason, PreparedChat, complete_chat, prepare, stream_chat
+from ggpy.server.context import Server
+from ggpy.server.errors import NotFoundError
+from ggpy.server.fields import Fields, read_fields
+from ggpy.server.generation import Answer
+from ggpy.server.models import LoadedModel
+from ggpy.server.replies import json_response
+from ggpy.server.routes import Route
+
+PING = sse.frame({"type": "ping"}, "ping")
+
+
+def routes(server: Server) -> list[Route]:
+    """/v1/messages and what belongs to it."""
+    async def messages(request: web.Request) -> web.StreamResponse:
+        fields = await read_fields(request)
+        async with model_of(server, fields) as model:
+            wanted = read_request(fields, server, model, is_official=is_official(request))
+            chat = await prepare(model, wanted.chat)
+            if not wanted.is_stream:
+                return await whole(model, wanted, chat)
+            return await sse.respond(request, events(model, wanted, chat), error_frame=error_frame, ping=PING,
+                                     ping_s=server.settings.sse_ping_s)
+
+    async def count_tokens(request: web.Request) -> web.StreamResponse:
+        fields = await read_fields(request)
+        async with model_of(server, fields) as model:
+            wanted = read_request(fields, server, model, is_official=is_official(request))
+            return json_response({"input_tokens": (await prepare(model, wanted.chat)).n_tokens})
+
+    return [Route("POST", "/v1/messages", messages, error_body),
+            Route("POST", "/v1/messages/count_tokens", count_tokens, error_body)]
+
+
+def is_official(request: web.Request) -> bool:
+    """Whether the client is one of Anthropic's: those say which version of the API they mean."""
+    return "anthropic-version" in request.headers
+
+
+@asynccontextmanager
+async def model_of(server: Server, fields: Fields) -> AsyncIterator[LoadedModel]:
+    """The model that a request names. Raises NotFoundError for one that there is not."""
+    name = fields.text("model")
+    try:
+        server.models.find(name)
+    except RequestError as error:
+        raise NotFoundError(str(error)) from error
+    async with server.models.use(name) as model:
+        yield model
+
+
+async def whole(model: LoadedModel, wanted: MessageRequest, chat: PreparedChat) -> web.Response:
+    """A reply in one piece."""
+    (found,) = await complete_chat(model, chat)
+    said, answer = found.said, found.answer
+    return json_response(message_object(
+        new_message_id(), model.name, content_blocks(said.reasoning, said.content, said.calls),
+        ending(answer, found.finish_reason, wanted), usage(answer, wanted, len(answer.tokens))))
+
+
+async def events(model: LoadedModel, wanted: MessageRequest, chat: PreparedChat) -> AsyncGenerator[bytes, None]:
+    """A reply as it comes."""
+    writer = EventWriter(new_message_id(), model.name)
+    is_begun = False
+    async with aclosing(stream_chat(model, chat)) as deltas:
+        async for delta in deltas:
+            answer = delta.answer
+            if not is_begun:
+                is_begun = True
+                yield writer.start(usage(answer, wanted, 0))
+            if data := b"".join(map(writer.write, delta.events)):
+                yield data
+            if delta.is_last:
+                assert delta.finish_reason is not None, "the last delta says why"
+                yield writer.finish(ending(answer, delta.finish_reason, wanted),
+                                    usage(answer, wanted, delta.n_generated))
+
+
+def ending(answer: Answer, reason: FinishReason, wanted: MessageRequest) -> Ending:
+    """Why an answer ended, in Anthropic's words."""
+    if reason == "tool_calls":
+        return Ending("tool_use")
+    if reason == "length":
+        return Ending("max_tokens")
+    if answer.stopping_word in wanted.stop_sequences:
+        return Ending("stop_sequence", answer.stopping_word)
+    return Ending("end_turn")
+
+
+def usage(answer: Answer, wanted: MessageRequest, n_generated: int) -> Usage:
+    """Of a prompt that is kept, all that was read anew is stored, but for the last token: that is read each time."""
+    n_stored = max(0, answer.n_prompt - answer.n_cached - 1) if wanted.is_kept else 0
+    return Usage(answer.n_prompt, answer.n_cached, n_stored, n_generated, answer.cache_miss)
