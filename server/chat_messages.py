@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 from ggpy.errors import RequestError
@@ -19,13 +21,16 @@ def template_messages(messages: Sequence[Mapping[str, Any]], template: ChatTempl
     """`messages` for `template`, and the field of the last one that the answer goes on with, if any.
 
     Developers are systems, but for gpt-oss. Where a template takes no system message, its text stands before what the
-    user says first. Raises RequestError if the last message cannot be continued.
+    user says first; where one writes no calls of tools, they are part of what the assistant said. Raises RequestError
+    if the last message cannot be continued.
     """
     found: Messages = list(messages)
     if "<|channel|>" not in template.source:
         found = [{**message, "role": "system"} if role_of(message) == "developer" else message for message in found]
     if len(found) > 1 and role_of(found[0]) == "system" and not template.capabilities.system_role:
         found = [merged(found[0], found[1]), *found[2:]]
+    if not template.variants.get("tool_use", template).capabilities.tool_calls:
+        found = [with_spelled_calls(message) for message in found]
     field = None if continuation == "never" else continued_field(found, continuation)
     if field == "content":
         found[-1] = {**found[-1], "content": content_text(found[-1].get("content"), "\n\n")}
@@ -48,6 +53,26 @@ def continued_field(messages: Messages, continuation: Continuation) -> str | Non
     if continuation == "auto":
         return "content" if last.get("content") or not any(map(last.get, REASONING_FIELDS)) else "reasoning_content"
     return continuation
+
+
+def with_spelled_calls(message: Any) -> Any:
+    """`message` with its calls of tools as JSON at the end of its content; one that has none as it is."""
+    calls = message.get("tool_calls") if isinstance(message, Mapping) else None
+    if not isinstance(calls, list) or not calls:
+        return message
+    functions = [call.get("function", call) if isinstance(call, Mapping) else call for call in calls]
+    lines = [spelled(function) for function in functions]
+    content = content_text(message.get("content"), "\n")
+    text = "\n".join([content, *lines] if content and isinstance(content, str) else lines)
+    return {**{key: value for key, value in message.items() if key != "tool_calls"}, "content": text}
+
+
+def spelled(function: Any) -> str:
+    """A call as JSON, the arguments too."""
+    if isinstance(function, Mapping) and isinstance(function.get("arguments"), str):
+        with suppress(ValueError, RecursionError):
+            function = {**function, "arguments": json.loads(function["arguments"])}
+    return json.dumps(function, ensure_ascii=False, default=str)
 
 
 def merged(system: Any, message: Any) -> Any:

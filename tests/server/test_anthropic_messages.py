@@ -9,6 +9,7 @@ import pytest
 from ggpy.errors import RequestError
 from ggpy.server.anthropic_messages import read_messages, read_tools
 from ggpy.server.fields import Fields
+from tests.server.conftest import Served
 
 
 def converted(*messages: dict[str, Any], **others: Any) -> list[dict[str, Any]]:
@@ -120,3 +121,18 @@ def test_tools_are_functions() -> None:
         {"type": "function", "function": {"name": "look", "description": "", "parameters": schema}}]
     with pytest.raises(RequestError, match=r"tools\[0\]\.type.*no tools of its own"):
         read_tools(Fields({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}))
+
+
+def test_calls_are_text_where_the_template_writes_none(server: Served) -> None:
+    """So that the model still sees what it called."""
+    body = {"model": "tiny", "messages": [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": [text("I look."),
+                                          {"type": "tool_use", "id": "t", "name": "look", "input": {"a": 1}}]},
+        user({"type": "tool_result", "tool_use_id": "t", "content": "x"})]}
+    counted = server.post("/v1/messages/count_tokens", body).json["input_tokens"]
+    spelled = 'I look.\n{"name": "look", "arguments": {"a": 1}}'
+    plain = [body["messages"][0], {"role": "assistant", "content": spelled}, {"role": "tool", "content": "x"}]
+    prompt = server.post("/apply-template", {"messages": plain}).json["prompt"]
+    tokens = server.post("/tokenize", {"content": prompt, "add_special": True}).json["tokens"]
+    assert counted == len(tokens)
