@@ -56,6 +56,11 @@ def models_dir() -> Path:
     return home() / "models"
 
 
+def store_dir() -> Path:
+    """Where the models lie that were made under names of the user's own."""
+    return home() / "store"
+
+
 def kernels_dir() -> Path:
     """Where compiled kernels lie, one folder for each CPU and version of the kernels."""
     return home() / "kernels"

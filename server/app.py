@@ -19,6 +19,7 @@ from ggpy.server import (
     llama_router,
     llama_slots,
     llama_text,
+    ollama_api,
     openai_chat,
     openai_completions,
     page,
@@ -33,10 +34,10 @@ from ggpy.server.security import check_host, check_key, cors_headers
 DIALECTS: tuple[Callable[[Server], Sequence[Route]], ...] = (
     llama_info.routes, llama_text.routes, llama_api.routes, llama_embeddings.routes, llama_lora.routes,
     llama_slots.routes, llama_router.routes, openai_completions.routes, anthropic_api.routes, openai_chat.routes,
-    responses_api.routes,
+    responses_api.routes, ollama_api.routes,
 )
 # served while the model loads, and whatever its state
-ALWAYS = frozenset({"", "/", "/models", "/v1/models"})
+ALWAYS = frozenset({"", "/", "/models", "/v1/models", "/api/version", "/api/status", "/api/tags", "/api/ps"})
 
 logger = logging.getLogger("ggpy")
 

@@ -8,9 +8,11 @@ from pathlib import Path
 from ggpy.errors import ConfigError
 from ggpy.hub import huggingface, names
 from ggpy.hub.catalogue import CATALOGUE
+from ggpy.hub.store import ModelStore
 from ggpy.server.models import Entry
 from ggpy.server.presets import read_presets
 from ggpy.server.settings import ServerSettings
+from ggpy.server.stored_models import stored_entries
 from ggpy.tools.parser import Parser
 
 
@@ -18,8 +20,8 @@ def find_entries(settings: ServerSettings) -> list[Entry]:
     """One for each name; of several with the same the first counts."""
     entries: dict[str, Entry] = {}
     presets = list(preset_entries(settings))
-    for entry in (*(entry for entry, _ in presets), *folder_entries(settings.models_dir), *cached_entries(),
-                  *catalogue_entries()):
+    for entry in (*(entry for entry, _ in presets), *folder_entries(settings.models_dir),
+                  *stored_entries(ModelStore(), settings), *cached_entries(), *catalogue_entries()):
         entries.setdefault(entry.name, entry)
     hidden = {path for entry, hides in presets if hides for path in files_of(entry)}
     for entry in entries.values():

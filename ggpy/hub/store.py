@@ -71,7 +71,7 @@ class ModelStore:
     """The models in a folder, which need not exist yet. Several processes may use it at a time."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self.folder = config.home() / "store" if folder is None else folder
+        self.folder = config.store_dir() if folder is None else folder
 
     @property
     def _blobs(self) -> Path:

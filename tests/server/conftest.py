@@ -58,6 +58,7 @@ class Served:
 
     settings: ServerSettings
     source: Path
+    is_single: bool = True      # else models are loaded when they are named
     port: int = 0
     server: Server = field(init=False)
 
@@ -70,16 +71,19 @@ class Served:
     async def _run(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         entry = Entry("tiny", str(self.source), ("tiny",))
-        self.server = Server(self.settings, ModelManager(self.settings, [entry], is_single=True))
+        self.server = Server(self.settings, ModelManager(self.settings, [entry], is_single=self.is_single))
         runner = web.AppRunner(make_app(self.server), handler_cancellation=True, shutdown_timeout=1)
         await runner.setup()
+        watching = asyncio.create_task(self.server.models.watch())
         try:
             await web.TCPSite(runner, "127.0.0.1", 0).start()
             self.port = runner.addresses[0][1]
-            await self.server.models.load(entry)
+            if self.is_single:
+                await self.server.models.load(entry)
             self._started.set()
             await self._stop.wait()
         finally:
+            watching.cancel()
             await runner.cleanup()
             await self.server.models.aclose()
 

@@ -1,0 +1,72 @@
+"""Ollama's /api/chat."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+from aiohttp import web
+
+from ggpy.server.chat import PreparedChat
+from ggpy.server.context import Server
+from ggpy.server.models import LoadedModel
+from ggpy.server.ollama_lines import Line, Stopwatch, ollama_body, read_body, respond
+from ggpy.server.ollama_messages import check_tools, read_messages, read_tools, with_preface
+from ggpy.server.ollama_names import find_entry, model_field
+from ggpy.server.ollama_options import apply_keep_alive, read_keep_alive
+from ggpy.server.ollama_request import Said, collected, head, load_or_unload, pieces, prepared, read_asked, tail
+from ggpy.server.routes import Route
+from ggpy.server.template_options import takes_tools
+
+
+def routes(server: Server) -> list[Route]:
+    """/api/chat."""
+    async def chat(request: web.Request) -> web.StreamResponse:
+        watch, fields = Stopwatch(), await read_body(request)
+        name = model_field(fields)
+        entry = find_entry(server, name)
+        messages, tools, keep_s = read_messages(fields, name), read_tools(fields), read_keep_alive(fields)
+        is_stream = fields.boolean("stream", default=True)
+        if not messages:
+            return await load_or_unload(server, entry, name, keep_s, {"message": message(Said())})
+        apply_keep_alive(entry, keep_s, server.settings.sleep_idle_s)
+        async with server.models.use(entry.name, autoload=True) as model:
+            watch.model_is_there()
+            check_tools(tools, takes_tools=takes_tools(model), model=name)
+            asked = read_asked(fields, name, entry, model, server, "chat")
+            talk = await prepared(model, asked, with_preface(messages, entry.stored), tools)
+            lines = chat_lines(model, talk, name, watch)
+            return await respond(request, lines) if is_stream else await collected(lines, join)
+
+    return [Route("POST", "/api/chat", chat, ollama_body)]
+
+
+def message(said: Said) -> Line:
+    """A message of the assistant."""
+    found: Line = {"role": "assistant", "content": said.content}
+    if said.thinking:
+        found["thinking"] = said.thinking
+    if said.calls:
+        found["tool_calls"] = said.calls
+    return found
+
+
+async def chat_lines(model: LoadedModel, chat: PreparedChat, name: str,
+                     watch: Stopwatch) -> AsyncGenerator[Line, None]:
+    """The answer as it comes; the last line says nothing more, but how it went."""
+    async with aclosing(pieces(model, chat, watch)) as found:
+        async for piece in found:
+            if piece.said or piece.logprobs:
+                yield {**head(name), "message": message(piece.said), **tail(piece.logprobs)}
+            if piece.final is not None:
+                yield {**head(name), "message": message(Said()), **piece.final}
+
+
+def join(last: Line, lines: Sequence[Line]) -> None:
+    """Add what `lines` say to the message of the last one."""
+    said = Said()
+    for line in lines:
+        said.content += line["message"]["content"]
+        said.thinking += line["message"].get("thinking", "")
+        said.calls += line["message"].get("tool_calls", ())
+    last["message"] = message(said)

@@ -1,0 +1,129 @@
+"""Ollama's /api/generate."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from aiohttp import web
+
+from ggpy.errors import RequestError
+from ggpy.server.chat import ChatRequest, PreparedChat
+from ggpy.server.context import Server
+from ggpy.server.errors import NotSupportedError
+from ggpy.server.fields import Fields
+from ggpy.server.infill import infill_tokens
+from ggpy.server.models import Entry, LoadedModel
+from ggpy.server.ollama_lines import Line, Stopwatch, ollama_body, read_body, respond
+from ggpy.server.ollama_messages import with_preface
+from ggpy.server.ollama_names import find_entry, model_field
+from ggpy.server.ollama_options import apply_keep_alive, read_keep_alive, refuse_images
+from ggpy.server.ollama_request import (
+    Asked,
+    Said,
+    collected,
+    cut,
+    head,
+    limited,
+    load_or_unload,
+    pieces,
+    prepared,
+    read_asked,
+    tail,
+    with_template,
+)
+from ggpy.server.ollama_template import jinja_of
+from ggpy.server.prompts import mixed_tokens
+from ggpy.server.routes import Route
+from ggpy.text import ChatPrompt
+
+
+def routes(server: Server) -> list[Route]:
+    """/api/generate."""
+    async def generate(request: web.Request) -> web.StreamResponse:
+        watch, fields = Stopwatch(), await read_body(request)
+        name = model_field(fields)
+        entry = find_entry(server, name)
+        refuse_images(fields, name)
+        keep_s = read_keep_alive(fields)
+        if not fields.text("prompt", default="") and not fields.text("suffix", default=""):
+            return await load_or_unload(server, entry, name, keep_s, {"response": ""})
+        is_raw, is_stream = fields.boolean("raw", default=False), fields.boolean("stream", default=True)
+        if is_raw and any(map(fields.get, ("system", "template", "context"))):
+            raise RequestError("raw mode does not support template, system, or context")
+        apply_keep_alive(entry, keep_s, server.settings.sleep_idle_s)
+        async with server.models.use(entry.name, autoload=True) as model:
+            watch.model_is_there()
+            if template := fields.text("template"):
+                model = with_template(model, jinja_of(template))
+            asked = read_asked(fields, name, entry, model, server, "generate")
+            chat = await prompted(fields, asked, model, entry, is_raw=is_raw)
+            lines = response_lines(model, chat, name, watch, has_context=not is_raw and "suffix" not in fields)
+            return await respond(request, lines) if is_stream else await collected(lines, join)
+
+    return [Route("POST", "/api/generate", generate, ollama_body)]
+
+
+async def prompted(fields: Fields, asked: Asked, model: LoadedModel, entry: Entry, *, is_raw: bool) -> PreparedChat:
+    """The prompt: as it stands, around a gap, or as what the user says. Raises RequestError."""
+    prompt = fields.text("prompt", default="")
+    if is_raw or fields.text("suffix"):
+        read = raw_tokens if is_raw else gap_tokens
+        tokens = cut(await asyncio.to_thread(read, fields, asked, model), asked)
+        job = limited(dataclasses.replace(asked.job, tokens=tokens), asked.limit)
+        request = ChatRequest(messages=(), job=job, reasoning_format="none")
+        return PreparedChat(request=request, prompt=ChatPrompt(prompt), job=job, style=model.answer_style,
+                            tool_format=None, is_open=False)
+    system = fields.text("system")
+    messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
+    messages.append({"role": "user", "content": prompt})
+    chat = await prepared(model, asked, with_preface(messages, entry.stored))
+    before = mixed_tokens(fields, "context", fields.array("context") or [], model.tokenizer)
+    if not before:
+        return chat
+    tokens = list(chat.job.tokens)
+    if model.tokenizer.add_bos and tokens[:1] == [model.tokenizer.bos_id]:
+        tokens = tokens[1:]
+    job = dataclasses.replace(chat.job, tokens=cut([*before, *tokens], asked))
+    return dataclasses.replace(chat, job=limited(job, asked.limit))
+
+
+def raw_tokens(fields: Fields, asked: Asked, model: LoadedModel) -> list[int]:
+    return model.tokenizer.encode(fields.text("prompt", default=""), add_special=True, parse_special=True)
+
+
+def gap_tokens(fields: Fields, asked: Asked, model: LoadedModel) -> list[int]:
+    """A prompt that asks for what stands between prompt and suffix. Raises RequestError if the model knows none."""
+    parts = Fields({"input_prefix": fields.text("prompt", default=""), "input_suffix": fields.text("suffix")})
+    try:
+        return infill_tokens(
+            parts, model.tokenizer, n_ctx=asked.limit, n_batch=min(asked.settings.n_batch, asked.limit),
+            n_predict=asked.job.params.max_tokens, is_spm=asked.settings.is_spm_infill)
+    except NotSupportedError as error:
+        raise RequestError(f'"{asked.name}" does not support insert') from error
+
+
+async def response_lines(model: LoadedModel, chat: PreparedChat, name: str, watch: Stopwatch, *,
+                         has_context: bool) -> AsyncGenerator[Line, None]:
+    """The answer as it comes; the last line says nothing more, but how it went."""
+    async with aclosing(pieces(model, chat, watch)) as found:
+        async for piece in found:
+            if piece.said or piece.logprobs:
+                yield {**head(name), **response(piece.said), **tail(piece.logprobs)}
+            if piece.final is not None:
+                context = {"context": piece.tokens} if has_context else {}
+                yield {**head(name), "response": "", **piece.final, **context}
+
+
+def response(said: Said) -> Line:
+    return {"response": said.content, **({"thinking": said.thinking} if said.thinking else {})}
+
+
+def join(last: Line, lines: Sequence[Line]) -> None:
+    """Add what `lines` say to the last one."""
+    last["response"] = "".join(line["response"] for line in lines)
+    if thinking := "".join(line.get("thinking", "") for line in lines):
+        last["thinking"] = thinking

@@ -1,0 +1,142 @@
+"""Reads what Ollama's clients say of how to answer: options, format, think, keep_alive."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ggpy.engine.config import SamplingParams
+from ggpy.engine.constraint import ConstraintSpec
+from ggpy.engine.probabilities import ProbabilitySpec
+from ggpy.errors import ConfigError, RequestError, shown
+from ggpy.hub.modelfile import OLD_PARAMETERS, PARAMETERS, read_parameter
+from ggpy.server.fields import Fields
+from ggpy.server.models import Entry
+from ggpy.server.sampling_fields import CLAMPED, CLAMPED_WHOLE, MAX_COUNT, RANDOM_SEED, schema_constraint
+
+USUAL = SamplingParams()
+DEFAULTS: dict[str, Any] = {"top_p": 0.9, "min_p": 0.0}     # where Ollama's differ from llama.cpp's
+NUM_KEEP = 4
+MAX_TOP_LOGPROBS = 20
+LEVELS = ("low", "medium", "high", "max")
+UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+", re.ASCII)
+_PIECE = re.compile(r"([\d.]+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
+
+logger = logging.getLogger("ggpy")
+
+
+def read_options(fields: Fields, entry: Entry) -> dict[str, Any]:
+    """The parameters of a request, and those of its model that it does not name. Raises RequestError.
+
+    Unknown ones are left out, as Ollama does.
+    """
+    given = fields.mapping("options") or {}
+    for name in given.keys() - PARAMETERS.keys() - OLD_PARAMETERS:
+        logger.debug("option %r is unknown and left out", name)
+    read = {name: read_parameter(name, value) for name, value in given.items()
+            if name in PARAMETERS and value is not None}
+    return {**({} if entry.stored is None else entry.stored.parameters), **read}
+
+
+def default_params(params: SamplingParams) -> SamplingParams:
+    """`params`, with Ollama's defaults where they are llama.cpp's."""
+    return replace(params, **{name: value for name, value in DEFAULTS.items()
+                              if getattr(params, name) == getattr(USUAL, name)})
+
+
+def with_options(params: SamplingParams, options: Mapping[str, Any]) -> SamplingParams:
+    """`params` with those of `options` in their place that are about sampling. Raises RequestError."""
+    values: dict[str, Any] = {}
+    for name, (low, high) in {**CLAMPED, **CLAMPED_WHOLE}.items():
+        if name in options and not name.startswith("mirostat"):
+            values[name] = min(max(options[name], low), high)
+    if "repeat_last_n" in options:
+        n = options["repeat_last_n"]
+        values["repeat_last_n"] = None if n < 0 else min(n, MAX_COUNT)
+    if "seed" in options:
+        seed = options["seed"]
+        values["seed"] = None if seed < 0 else seed & RANDOM_SEED
+    if "num_predict" in options:
+        n = options["num_predict"]
+        values["max_tokens"] = None if n < 0 else min(max(n, 1), MAX_COUNT)
+    if stop := [text for text in options.get("stop", ()) if text]:
+        values["stop"] = tuple(stop)
+    try:
+        return replace(params, **values)
+    except ConfigError as error:
+        raise RequestError(str(error)) from error
+
+
+def read_format(fields: Fields) -> ConstraintSpec | None:
+    """What `format` makes of the answer: "json", or a schema. Raises FieldError."""
+    value = fields.get("format")
+    if value is None or value == "":
+        return None
+    if value == "json":
+        return ConstraintSpec("json")
+    if not isinstance(value, dict):
+        raise fields.error("format", f'expected "json" or a JSON schema, found {shown(value)}')
+    return schema_constraint(value)
+
+
+def read_think(fields: Fields) -> bool | str | None:
+    """Whether to think, or how much; None: as the model does. Raises RequestError."""
+    value = fields.get("think")
+    if value is None or isinstance(value, bool):
+        return value
+    if value not in LEVELS:
+        text = f'"{value}"' if isinstance(value, str) else shown(value)
+        raise RequestError(f'invalid think value: {text} (must be "high", "medium", "low", "max", true, or false)')
+    return str(value)
+
+
+def read_probabilities(fields: Fields) -> ProbabilitySpec | None:
+    """What to tell of each token. Raises RequestError."""
+    n_top = fields.integer("top_logprobs", default=0)
+    if not 0 <= n_top <= MAX_TOP_LOGPROBS:
+        raise RequestError(f"top_logprobs must be between 0 and {MAX_TOP_LOGPROBS}")
+    return ProbabilitySpec(n_top) if fields.boolean("logprobs", default=False) else None
+
+
+def refuse_images(fields: Fields, name: str) -> None:
+    """Raise RequestError for pictures: models read text alone."""
+    if fields.get("images"):
+        raise RequestError(f'"{name}" does not support images: models of this server read text alone')
+
+
+def read_keep_alive(fields: Fields) -> float | None:
+    """Seconds for which the model stays without requests, inf: always; None: as it is. Raises FieldError."""
+    value = fields.get("keep_alive")
+    if value is None:
+        return None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return math.inf if value < 0 or value != value else float(value)
+    if not isinstance(value, str):
+        raise fields.error("keep_alive", f"expected seconds or a duration, found {shown(value)}")
+    return parse_duration(value)
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of a duration as Go writes it, such as "1h30m"; inf for a negative one. Raises RequestError."""
+    if text in ("0", "+0", "-0"):
+        return 0.0
+    if re.fullmatch(r"-\d+", text):
+        return math.inf
+    if len(text) > 64 or not _DURATION.fullmatch(text):
+        what = "missing unit in duration" if re.fullmatch(r"[\d.]+", text) else "invalid duration"
+        raise RequestError(f'time: {what} {shown(text)}; expected a number of seconds, or a duration such as "5m"')
+    seconds = sum(float(number) * UNITS[unit] for number, unit in _PIECE.findall(text))
+    return math.inf if text.startswith("-") else seconds
+
+
+def apply_keep_alive(entry: Entry, seconds: float | None, default_s: float | None) -> None:
+    """Have the model of `entry` stay for so long; where a request does not say, as the one before it did."""
+    if seconds is not None:
+        entry.keep_s = None if math.isinf(seconds) else seconds
+    elif entry.loaded is None and entry.loading is None:
+        entry.keep_s = default_s

@@ -1,0 +1,251 @@
+"""What Ollama's /api/chat and /api/generate have in common: how to answer, and the answer's lines."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from ggpy.engine.request import ContextShift
+from ggpy.errors import RequestError
+from ggpy.server.chat import ChatRequest, PreparedChat, prepare, stream_chat
+from ggpy.server.context import Server
+from ggpy.server.errors import ContextSizeError
+from ggpy.server.fields import Fields
+from ggpy.server.generation import Job
+from ggpy.server.models import Entry, LoadedModel
+from ggpy.server.ollama_lines import Line, Stopwatch, logprob_objects, now
+from ggpy.server.ollama_messages import Message, shortenings
+from ggpy.server.ollama_options import (
+    NUM_KEEP,
+    apply_keep_alive,
+    default_params,
+    read_format,
+    read_options,
+    read_probabilities,
+    read_think,
+    with_options,
+)
+from ggpy.server.replies import json_response
+from ggpy.server.sampling_fields import MAX_COUNT
+from ggpy.server.settings import ServerSettings
+from ggpy.server.template_options import template_variables
+from ggpy.text import ChatTemplate
+from ggpy.text.tool_calls import CallArguments, CallBegin, CallEnd, Content, Event, Reasoning
+
+MAX_CONTEXTS = 10       # of tokens, that an answer without an end has at most
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a request says beside its prompt."""
+
+    name: str                       # of the model, as the request has it
+    job: Job                        # without the prompt
+    limit: int                      # tokens of prompt and answer
+    n_keep: int                     # tokens at the beginning that stay whatever goes
+    variables: dict[str, Any]       # of the template
+    is_cut: bool                    # a prompt that is too long is made shorter
+    settings: ServerSettings
+
+
+def read_asked(fields: Fields, name: str, entry: Entry, model: LoadedModel, server: Server, what: str) -> Asked:
+    """Read it. Raises RequestError, also where the model cannot do what is asked for, such as to `what`."""
+    if model.ready.is_encoder:
+        raise RequestError(f'"{name}" does not support {what}')
+    options = read_options(fields, entry)
+    n_ctx = options.get("num_ctx", 0)
+    limit = min(model.n_ctx, n_ctx) if n_ctx > 1 else model.n_ctx
+    params = with_options(default_params(model.defaults), options)
+    shift, n_keep = None, min(max(options.get("num_keep", NUM_KEEP), 0), limit // 2)
+    if fields.boolean("shift", default=True) and limit == model.n_ctx:
+        shift = ContextShift(n_keep)
+        most = min(MAX_CONTEXTS * limit, MAX_COUNT)
+        params = dataclasses.replace(params, max_tokens=min(params.max_tokens or most, most))
+    job = Job(tokens=(), params=params, constraint=read_format(fields) or server.settings.constraint,
+              probabilities=read_probabilities(fields), context_shift=shift, uses_cache=server.settings.cache_prompt)
+    return Asked(name=name, job=job, limit=limit, n_keep=n_keep,
+                 variables=think_variables(fields, name, model, server.settings), is_cut=fields.boolean("truncate", default=True), settings=server.settings)
+
+
+def think_variables(fields: Fields, name: str, model: LoadedModel, settings: ServerSettings) -> dict[str, Any]:
+    """The template's variables by `think`. Raises RequestError if the model has no thoughts to be asked for."""
+    think = read_think(fields)
+    if think and not model.answer_style.knows_thoughts:
+        raise RequestError(f'"{name}" does not support thinking')
+    variables = template_variables(Fields({}), settings)
+    if think is not None:
+        variables["enable_thinking"] = think is not False
+    if isinstance(think, str):
+        is_harmony = "<|channel|>" in model.chat_template.source
+        variables["reasoning_effort"] = "high" if think == "max" and is_harmony else think
+    return variables
+
+
+async def prepared(model: LoadedModel, asked: Asked, messages: Sequence[Message],
+                   tools: Sequence[Any] = ()) -> PreparedChat:
+    """The chat, without its oldest messages where it is too long. Raises RequestError and TemplateError."""
+    settings = asked.settings
+    budget = settings.reasoning_budget
+    request = ChatRequest(
+        messages=messages, job=asked.job, tools=tools, variables=asked.variables,
+        continuation="auto" if settings.prefill_assistant else "never", reasoning_format="deepseek",
+        thought_tokens=None if budget < 0 else budget, thought_message=settings.reasoning_budget_message)
+    chat = await prepare(model, request)
+    if chat.n_tokens >= asked.limit and asked.is_cut:
+        chat = await shortened(model, request, asked.limit) or chat
+    return dataclasses.replace(chat, job=limited(dataclasses.replace(chat.job, tokens=cut(chat.job.tokens, asked)),
+                                                 asked.limit))
+
+
+async def shortened(model: LoadedModel, request: ChatRequest, limit: int) -> PreparedChat | None:
+    """The chat with as few of its messages left out as it takes; None if none are few enough."""
+    choices = shortenings(request.messages)
+    low, high, best = 0, len(choices), None
+    while low < high:
+        middle = (low + high) // 2
+        chat = await prepare(model, dataclasses.replace(request, messages=choices[middle]))
+        if chat.n_tokens < limit:
+            best, high = chat, middle
+        else:
+            low = middle + 1
+    return best
+
+
+def cut(tokens: Sequence[int], asked: Asked) -> list[int]:
+    """`tokens`; of too many that may be cut, the first few and the last, with a quarter of the room for the answer."""
+    if len(tokens) < asked.limit or not asked.is_cut:
+        return list(tokens)
+    n_most = asked.limit - max(1, asked.limit // 4)
+    n_keep = min(asked.n_keep, n_most - 1)
+    return [*tokens[:n_keep], *tokens[len(tokens) - (n_most - n_keep) :]]
+
+
+def limited(job: Job, limit: int) -> Job:
+    """`job`, which ends where the context does that the request wants. Raises ContextSizeError."""
+    n_left = limit - len(job.tokens)
+    if n_left <= 0:
+        raise ContextSizeError(len(job.tokens), limit)
+    if job.context_shift is not None:
+        return job
+    most = n_left if job.params.max_tokens is None else min(job.params.max_tokens, n_left)
+    return dataclasses.replace(job, params=dataclasses.replace(job.params, max_tokens=most))
+
+
+@dataclass(slots=True)
+class Said:
+    """What events add to an answer."""
+
+    content: str = ""
+    thinking: str = ""
+    calls: list[Line] = dataclasses.field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.content or self.thinking or self.calls)
+
+
+class CallCollector:
+    """Makes whole calls of their pieces: Ollama's clients get each in one."""
+
+    def __init__(self) -> None:
+        self._begun: CallBegin | None = None
+        self._arguments = ""
+
+    def said(self, events: Iterable[Event]) -> Said:
+        """What `events` say that is whole."""
+        said = Said()
+        for event in events:
+            match event:
+                case Content(text):
+                    said.content += text
+                case Reasoning(text):
+                    said.thinking += text
+                case CallBegin():
+                    self._begun, self._arguments = event, ""
+                case CallArguments(_, text):
+                    self._arguments += text
+                case CallEnd(_, is_complete):
+                    said.calls.append(self._call(is_complete))
+        return said
+
+    def _call(self, is_complete: bool) -> Line:
+        assert self._begun is not None, "a call begins before it ends"
+        arguments = msgspec.json.decode(self._arguments) if is_complete and self._arguments.strip() else {}
+        return {"id": self._begun.id, "function": {"index": self._begun.index, "name": self._begun.name,
+                                                   "arguments": arguments}}
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What came to an answer; the last piece has what the last line tells, too."""
+
+    said: Said
+    logprobs: list[Line]
+    final: Line | None = None
+    tokens: tuple[int, ...] = ()        # of prompt and answer, with the last
+
+
+async def pieces(model: LoadedModel, chat: PreparedChat, watch: Stopwatch) -> AsyncGenerator[Piece, None]:
+    """The answer to `chat` as it comes."""
+    calls = CallCollector()
+    async with aclosing(stream_chat(model, chat)) as deltas:
+        async for delta in deltas:
+            said = calls.said(delta.events)
+            logprobs = logprob_objects(delta.probabilities, model.tokenizer)
+            if not delta.is_last:
+                if said or logprobs:
+                    yield Piece(said, logprobs)
+                continue
+            reason = "length" if delta.finish_reason == "length" else "stop"
+            yield Piece(said, logprobs, {"done": True, "done_reason": reason, **watch.metrics(delta.answer)},
+                        (*chat.job.tokens, *delta.answer.tokens))
+
+
+def head(name: str) -> Line:
+    """How every line begins."""
+    return {"model": name, "created_at": now()}
+
+
+def tail(logprobs: list[Line]) -> Line:
+    return {"done": False, **({"logprobs": logprobs} if logprobs else {})}
+
+
+async def collected(lines: AsyncGenerator[Line, None], join: Any) -> web.Response:
+    """The reply in one piece: the last line, to which `join` adds each line before."""
+    found: list[Line] = []
+    async with aclosing(lines):
+        async for line in lines:
+            found.append(line)
+    last = found[-1]
+    join(last, found[:-1])
+    logprobs = [one for line in found for one in line.get("logprobs", ())]
+    return json_response({**last, "logprobs": logprobs} if logprobs else last)
+
+
+async def load_or_unload(server: Server, entry: Entry, name: str, keep_s: float | None, extra: Line) -> web.Response:
+    """The reply to a request without a prompt, which loads the model, or lets it go with keep_alive 0."""
+    watch = Stopwatch()
+    if keep_s == 0:
+        entry.keep_s = 0.0
+        if not entry.n_users:
+            await server.models.unload(entry, "sleeping" if server.models.is_single else "unloaded")
+        return json_response({**head(name), **extra, "done": True, "done_reason": "unload"})
+    apply_keep_alive(entry, keep_s, server.settings.sleep_idle_s)
+    async with server.models.use(entry.name, autoload=True):
+        watch.model_is_there()
+    return json_response({**head(name), **extra, "done": True, "done_reason": "load", **watch.durations()})
+
+
+def with_template(model: LoadedModel, source: str) -> LoadedModel:
+    """The same model, which writes conversations by `source`. Raises TemplateError."""
+    changed = copy.copy(model)
+    changed.__dict__.pop("answer_style", None)
+    changed.text = copy.copy(model.text)
+    changed.text.chat_template = ChatTemplate.from_source(source, model.tokenizer, key="template")
+    return changed

@@ -1,0 +1,119 @@
+"""Ollama's routes that change which models there are: create, copy, delete, and blobs."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+from aiohttp import web
+
+from ggpy.errors import RequestError
+from ggpy.hub import catalogue, names, resolve
+from ggpy.hub.model_names import ModelName
+from ggpy.hub.store import ModelStore, StoredModel, check_digest
+from ggpy.server.context import Server
+from ggpy.server.errors import NotFoundError
+from ggpy.server.llama_router import reload
+from ggpy.server.models import Entry
+from ggpy.server.ollama_access import check_origin, require_store
+from ggpy.server.ollama_create import creating, read_creation
+from ggpy.server.ollama_lines import ollama_body, read_body
+from ggpy.server.ollama_names import known_entry, model_field, shown_name
+from ggpy.server.ollama_pull import told
+from ggpy.server.routes import Route
+from ggpy.server.stored_models import lasting_source, replace_entry
+
+CHUNK_BYTES = 1 << 20
+
+
+def routes(server: Server) -> list[Route]:
+    """/api/create, /api/copy, /api/delete and /api/blobs."""
+    async def create(request: web.Request) -> web.StreamResponse:
+        check_origin(request, server.settings)
+        fields = await read_body(request)
+        name = ModelName.parse(model_field(fields))
+        require_store(server.models)
+        check_free(server, str(name))
+        lines = creating(server, name, read_creation(fields))
+        return await told(request, lines, is_stream=fields.boolean("stream", default=True))
+
+    async def copy(request: web.Request) -> web.Response:
+        check_origin(request, server.settings)
+        fields = await read_body(request)
+        source, destination = model_field(fields, "source"), ModelName.parse(model_field(fields, "destination"))
+        require_store(server.models)
+        entry = known_entry(server, source)
+        if entry is None:
+            raise NotFoundError(f'model "{source}" not found')
+        check_free(server, str(destination))
+        await replace_entry(server, copied(entry, destination))
+        return web.Response()
+
+    async def delete(request: web.Request) -> web.Response:
+        check_origin(request, server.settings)
+        name = model_field(await read_body(request))
+        require_store(server.models)
+        entry = known_entry(server, name)
+        if entry is None:
+            raise NotFoundError(f"model '{name}' not found")
+        await delete_entry(server, entry)
+        return web.Response()
+
+    async def has_blob(request: web.Request) -> web.Response:
+        return web.Response(status=200 if ModelStore().has_blob(request.match_info["digest"]) else 404)
+
+    async def upload(request: web.Request) -> web.Response:
+        check_origin(request, server.settings)
+        digest = check_digest(request.match_info["digest"])
+        require_store(server.models)
+        if ModelStore().has_blob(digest):
+            return web.Response()
+        await receive(request, digest)
+        return web.Response(status=201)
+
+    return [
+        Route("POST", "/api/create", create, ollama_body), Route("POST", "/api/copy", copy, ollama_body),
+        Route("DELETE", "/api/delete", delete, ollama_body),
+        Route("HEAD", "/api/blobs/{digest}", has_blob, ollama_body),
+        Route("POST", "/api/blobs/{digest}", upload, ollama_body),
+    ]
+
+
+def check_free(server: Server, name: str) -> None:
+    """Raise RequestError for the name of a model that is not of the store, which must not be hidden by another."""
+    entry = known_entry(server, name)
+    if entry is not None and entry.stored is None:
+        raise RequestError(f"{name} is the name of a model that was not made here; choose another name")
+
+
+def copied(entry: Entry, name: ModelName) -> StoredModel:
+    if entry.stored is not None:
+        return msgspec.structs.replace(entry.stored, name=str(name))
+    return StoredModel(name=str(name), source=lasting_source(entry), parent=shown_name(entry))
+
+
+async def delete_entry(server: Server, entry: Entry) -> None:
+    """Delete a model that was made or pulled here. Raises RequestError for the files of others."""
+    pulled = catalogue.find(entry.name)
+    if entry.stored is None and (pulled is None or Path(entry.source) != pulled.path):
+        if any(names.is_hub_name(alias) for alias in entry.aliases):
+            raise RequestError(f"{entry.name} lies in Hugging Face's cache, which other programs use too: "
+                               "`hf cache rm` deletes it")
+        raise RequestError(f"{entry.name} was not made here: its file is somebody's own, and stays")
+    server.models.entries.pop(entry.name, None)
+    await server.models.unload(entry)
+    if entry.stored is not None:
+        await asyncio.to_thread(ModelStore().delete, ModelName.parse(entry.stored.name))
+    elif pulled is not None:
+        await asyncio.to_thread(resolve.remove, pulled)
+    reload(server)
+
+
+async def receive(request: web.Request, digest: str) -> None:
+    """Store the body as the blob `digest`; nothing stays if it is another, or comes to no end. Raises RequestError."""
+    with ModelStore().upload(digest) as blob:
+        blob.check_room(request.content_length or 0)
+        async for data in request.content.iter_chunked(CHUNK_BYTES):
+            await asyncio.to_thread(blob.write, data)
+        await asyncio.to_thread(blob.finish)

@@ -1,0 +1,82 @@
+"""The models that clients made by /api/create and /api/copy, as the server runs them."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ggpy.engine.config import SamplingParams
+from ggpy.gguf import Metadata
+from ggpy.hub import catalogue, names
+from ggpy.hub.model_names import DEFAULT_TAG, ModelName
+from ggpy.hub.store import ModelStore, StoredModel, is_digest
+from ggpy.server.models import Entry
+from ggpy.server.ollama_options import with_options
+from ggpy.server.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from ggpy.server.context import Server
+
+
+def stored_entries(store: ModelStore, settings: ServerSettings) -> Iterator[Entry]:
+    """One for each model of the store."""
+    for model in store.models():
+        yield stored_entry(model, store, settings)
+
+
+def stored_entry(model: StoredModel, store: ModelStore, settings: ServerSettings) -> Entry:
+    """`model`, with settings of its own where it says something."""
+    name = ModelName.parse(model.name)
+    aliases = (str(name).removesuffix(f":{name.tag}"),) if name.tag.lower() == DEFAULT_TAG else ()
+    source = str(store.blob_path(model.source)) if is_digest(model.source) else model.source
+    return Entry(str(name), source, aliases, settings=own_settings(model, store, settings), stored=model,
+                 keep_s=settings.sleep_idle_s)
+
+
+def own_settings(model: StoredModel, store: ModelStore, settings: ServerSettings) -> ServerSettings:
+    """What the server runs `model` by: the server's settings, but for what the model says."""
+    parameters, options = model.parameters, settings.options
+    changed: dict[str, Any] = {}
+    if parameters.get("num_ctx", 0) > 1:
+        n_ctx = parameters["num_ctx"]
+        changed["n_ctx"] = n_ctx if settings.is_unified else n_ctx * settings.n_slots
+        changed["pool_tokens"] = None
+    if parameters.get("num_thread", 0) > 0:
+        changed["n_threads"] = parameters["num_thread"]
+    if model.adapters:
+        changed["lora"] = tuple(str(store.blob_path(digest)) for digest in model.adapters)
+    return dataclasses.replace(
+        settings, options=dataclasses.replace(options, **changed), aliases=(), tags=(),
+        chat_template=settings.chat_template if model.template is None else model.template,
+        sampling_of=partial(_sampling, settings, parameters))
+
+
+def _sampling(settings: ServerSettings, parameters: Mapping[str, Any], metadata: Metadata) -> SamplingParams:
+    return with_options(settings.sampling_of(metadata), parameters)
+
+
+def lasting_source(entry: Entry) -> str:
+    """What the file of a model is found by also if it is deleted and pulled again."""
+    if entry.stored is not None:
+        return entry.stored.source
+    if catalogue.find(entry.name) is not None:
+        return entry.name
+    hub = next((alias for alias in entry.aliases if names.is_hub_name(alias)), None)
+    is_name = hub is not None or names.is_hub_name(entry.source) or catalogue.find(entry.source) is not None
+    return hub or (entry.source if is_name else str(Path(entry.source).absolute()))
+
+
+async def replace_entry(server: Server, model: StoredModel) -> None:
+    """Keep `model`, and serve it from now on; one of the same name ends its answers before. Raises RequestError."""
+    store = ModelStore()
+    await asyncio.to_thread(store.save, model)
+    entry = stored_entry(model, store, server.settings)
+    old = next((old for old in server.models.entries.values() if old.name.lower() == entry.name.lower()), None)
+    if old is not None:
+        server.models.entries.pop(old.name, None)
+        await server.models.unload(old)
+    server.models.entries[entry.name] = entry

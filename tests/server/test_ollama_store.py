@@ -1,0 +1,329 @@
+"""Ollama's models by name: made, copied, deleted and pulled."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gguf
+import pytest
+
+from ggpy import config
+from ggpy.engine.config import SamplingParams
+from ggpy.errors import PullError
+from ggpy.hub import resolve
+from ggpy.hub.catalogue import CATALOGUE, CatalogueEntry
+from ggpy.loading import ModelOptions
+from ggpy.server.settings import ServerSettings
+from tests.server.conftest import CHATML, Reply, Served
+
+ABSENT = f"sha256:{'0' * 64}"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of the store, an empty one of its own."""
+    folder = tmp_path_factory.mktemp("store")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(config, "store_dir", lambda: folder)
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def router(tiny_model: Path, store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server of several models, one of which is called "tiny"."""
+    folder = tmp_path_factory.mktemp("models")
+    shutil.copy(tiny_model, folder / "tiny.gguf")
+    settings = ServerSettings(options=ModelOptions(n_ctx=256, n_threads=1), chat_template=CHATML, n_slots=2,
+                              models_dir=folder, sampling_of=lambda _: SamplingParams(temperature=0))
+    served = Served(settings, folder / "tiny.gguf", is_single=False)
+    yield served
+    served.close()
+
+
+@pytest.fixture
+def make(router: Served) -> Iterator[Callable[..., Reply]]:
+    """Makes models, which are deleted when the test ends."""
+    made = []
+
+    def create(name: str, **body: Any) -> Reply:
+        made.append(name)
+        return router.post("/api/create", {"model": name, "stream": False, **body})
+
+    yield create
+    for name in made:
+        router.ask("DELETE", "/api/delete", {"model": name})
+
+
+def upload(router: Served, data: bytes) -> tuple[str, Reply]:
+    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+    return digest, router.post(f"/api/blobs/{digest}", data)
+
+
+def names(router: Served) -> list[str]:
+    return [model["name"] for model in router.get("/api/tags").json["models"]]
+
+
+def files(store: Path) -> list[str]:
+    return sorted(path.name for path in store.rglob("*") if path.is_file() and path.name != "lock")
+
+
+def lines(reply: Reply) -> list[Any]:
+    import json
+
+    return [json.loads(line) for line in reply.data.splitlines()]
+
+
+def test_a_model_is_made_from_another(router: Served, make: Callable[..., Reply]) -> None:
+    """What is said of it shows, and it answers."""
+    reply = make("mine", **{"from": "tiny", "system": "Be terse.", "parameters": {"num_predict": 3, "stop": ["x"]},
+                            "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})
+    assert reply.json == {"status": "success"}
+    assert "mine:latest" in names(router)
+    shown = router.post("/api/show", {"model": "MINE"}).json
+    assert (shown["system"], shown["details"]["parent_model"]) == ("Be terse.", "tiny:latest")
+    assert shown["parameters"] == 'num_predict                    3\nstop                           "x"'
+    assert shown["messages"] == [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    answer = router.post("/api/chat", {"model": "mine", "messages": [{"role": "user", "content": "c"}],
+                                       "stream": False}).json
+    assert (answer["model"], answer["eval_count"]) == ("mine", 3)
+
+
+def test_what_the_maker_says_stands_before_the_conversation(router: Served, make: Callable[..., Reply]) -> None:
+    """System, then messages, then those of the request; a system message of the request goes before the maker's."""
+    make("teacher", **{"from": "tiny", "system": "S", "messages": [{"role": "user", "content": "m"}]})
+    asked = [{"role": "user", "content": "u"}]
+
+    def prompt_count(model: str, messages: list[Any]) -> int:
+        body = {"model": model, "messages": messages, "stream": False, "options": {"num_predict": 1}}
+        return int(router.post("/api/chat", body).json["prompt_eval_count"])
+
+    system, first = {"role": "system", "content": "S"}, {"role": "user", "content": "m"}
+    assert prompt_count("teacher", asked) == prompt_count("tiny", [system, first, *asked])
+    other = {"role": "system", "content": "another"}
+    assert prompt_count("teacher", [other, *asked]) == prompt_count("tiny", [first, other, *asked])
+
+
+def test_parameters_are_inherited_one_by_one(router: Served, make: Callable[..., Reply]) -> None:
+    """Of a model that was made from one that was made."""
+    make("first", **{"from": "tiny", "system": "A", "parameters": {"temperature": 0.5, "top_k": 3}})
+    make("second", **{"from": "first", "parameters": {"top_k": 7}})
+    shown = router.post("/api/show", {"model": "second"}).json
+    assert shown["parameters"].split() == ["temperature", "0.5", "top_k", "7"]
+    assert shown["system"] == "A"
+
+
+def test_a_modelfile_as_a_text_is_read(router: Served, make: Callable[..., Reply]) -> None:
+    """As older clients send it."""
+    make("textual", modelfile='FROM tiny\n# a comment\nPARAMETER stop "<|x|>"\nparameter temperature 0.25\n'
+                              'SYSTEM """two\nlines"""\nMESSAGE user hello there\n')
+    shown = router.post("/api/show", {"model": "textual"}).json
+    assert shown["system"] == "two\nlines"
+    assert shown["messages"] == [{"role": "user", "content": "hello there"}]
+    assert 'stop                           "<|x|>"' in shown["parameters"]
+
+
+@pytest.mark.parametrize("source", ["/etc/passwd", "../../tiny.gguf", "./tiny.gguf", "~/tiny.gguf"])
+def test_no_path_of_a_client_is_opened(router: Served, make: Callable[..., Reply], source: str) -> None:
+    """FROM means models and uploaded files alone."""
+    reply = make("evil", modelfile=f"FROM {source}")
+    assert (reply.status, "evil:latest" in names(router)) == (404, False)
+
+
+def test_a_model_is_made_from_an_uploaded_file(
+    router: Served, make: Callable[..., Reply], tiny_model: Path, store: Path
+) -> None:
+    """The file stays as long as a model needs it."""
+    digest, reply = upload(router, tiny_model.read_bytes())
+    assert reply.status == 201
+    assert upload(router, tiny_model.read_bytes())[1].status == 200
+    assert router.ask("HEAD", f"/api/blobs/{digest}").status == 200
+    made = router.post("/api/create", {"model": "own/uploaded:v1", "files": {"model.gguf": digest}})
+    assert [line["status"] for line in lines(made)] == [
+        "parsing GGUF", f"using existing layer {digest}", "writing manifest", "success"]
+    answer = router.post("/api/generate", {"model": "own/uploaded:v1", "prompt": "a", "stream": False,
+                                           "options": {"num_predict": 2}}).json
+    assert answer["eval_count"] == 2
+    make("copied", **{"from": "own/uploaded:v1"})
+    assert router.ask("DELETE", "/api/delete", {"model": "own/uploaded:v1"}).status == 200
+    assert digest.replace(":", "-") in files(store)
+    assert router.ask("DELETE", "/api/delete", {"name": "copied"}).status == 200
+    assert files(store) == []
+
+
+def test_what_is_no_model_leaves_nothing(router: Served, make: Callable[..., Reply], store: Path) -> None:
+    """Neither a model nor the file."""
+    digest, _ = upload(router, b"no GGUF at all, but long enough for a header")
+    reply = make("broken", files={"x.gguf": digest})
+    assert reply.status == 400
+    assert "no model" in reply.json["error"]
+    assert files(store) == []
+
+
+def test_an_adapter_is_no_model(router: Served, make: Callable[..., Reply], tmp_path: Path, store: Path) -> None:
+    """Its file says what it is."""
+    writer = gguf.GGUFWriter(tmp_path / "adapter.gguf", "llama")
+    writer.add_type("adapter")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    digest, _ = upload(router, (tmp_path / "adapter.gguf").read_bytes())
+    reply = make("adapter", files={"x.gguf": digest})
+    assert (reply.status, "'adapter'" in reply.json["error"]) == (400, True)
+    assert files(store) == []
+
+
+def test_another_file_than_was_said_is_refused(router: Served, store: Path) -> None:
+    """Nothing of it stays."""
+    reply = router.post(f"/api/blobs/{ABSENT}", b"something else")
+    assert reply.status == 400
+    assert reply.json["error"].startswith(f"digest mismatch, expected {ABSENT}, got sha256:")
+    assert files(store) == []
+
+
+@pytest.mark.parametrize("digest", ["sha256:12", "md5:" + "0" * 32, "..%2f..%2fx", "sha256:" + "G" * 64])
+def test_a_digest_is_no_path(router: Served, store: Path, digest: str) -> None:
+    """It is sha256: and 64 digits, or an error."""
+    reply = router.post(f"/api/blobs/{digest}", b"x")
+    assert (reply.status, "invalid digest format" in reply.json["error"]) == (400, True)
+    assert router.ask("HEAD", f"/api/blobs/{digest}").status == 400
+    assert files(store) == []
+
+
+@pytest.mark.parametrize("name", ["../evil", "a/../b", "/x", "a/b/c/d", ".hidden", "a b", "x:..", "é", "a" * 81, "n\0"])
+def test_a_name_is_no_path(router: Served, name: str, store: Path) -> None:
+    """Whatever is made under it."""
+    for path, body in (("/api/create", {"model": name, "from": "tiny"}),
+                       ("/api/copy", {"source": "tiny", "destination": name})):
+        reply = router.post(path, body)
+        assert (reply.status, "invalid model name" in reply.json["error"]) == (400, True)
+    assert files(store) == []
+
+
+@pytest.mark.parametrize(("body", "problem"), [
+    ({}, "neither 'from' or 'files' was specified"),
+    ({"from": "tiny", "files": {"x": ABSENT}}, "both"),
+    ({"files": {"x": ABSENT}}, "is not here"),
+    ({"from": "tiny", "adapters": {"x": ABSENT}}, "is not here"),
+    ({"from": "tiny", "parameters": {"heat": 1}}, "unknown parameter 'heat'"),
+    ({"from": "tiny", "parameters": {"temperature": "hot"}}, 'option "temperature" must be of type float32'),
+    ({"from": "tiny", "messages": [{"role": "robot", "content": "x"}]}, "role must be one of"),
+    ({"from": "tiny", "template": "{% for %}"}, "template"),
+    ({"from": "tiny", "quantize": "q4_K_M"}, "quantise"),
+    ({"from": "no-such-model"}, "file does not exist"),
+    ({"modelfile": "SYSTEM x"}, "no FROM line"),
+    ({"modelfile": "FROM tiny\nFLAVOUR x"}, "(line 2)"),
+    ({"modelfile": 'FROM tiny\nSYSTEM """x'}, "unexpected EOF"),
+])
+def test_what_is_wrong_with_a_creation_is_said(
+    router: Served, make: Callable[..., Reply], store: Path, body: dict[str, Any], problem: str
+) -> None:
+    """And nothing is made."""
+    reply = make("wrong", **body)
+    assert reply.status in (400, 404)
+    assert problem in reply.json["error"]
+    assert files(store) == []
+
+
+def test_a_model_is_copied(router: Served, make: Callable[..., Reply]) -> None:
+    """A copy lives on when the other goes."""
+    make("original", **{"from": "tiny", "system": "S"})
+    reply = router.post("/api/copy", {"source": "original", "destination": "double:v2"})
+    assert (reply.status, reply.data) == (200, b"")
+    router.ask("DELETE", "/api/delete", {"model": "original"})
+    assert router.post("/api/show", {"model": "double:v2"}).json["system"] == "S"
+    assert router.ask("DELETE", "/api/delete", {"model": "double:v2"}).status == 200
+
+
+@pytest.mark.parametrize(("method", "path", "body", "problem"), [
+    ("POST", "/api/copy", {"source": "none", "destination": "x"}, 'model "none" not found'),
+    ("DELETE", "/api/delete", {"model": "none"}, "model 'none' not found"),
+    ("POST", "/api/show", {"model": "none"}, "model 'none' not found"),
+    ("POST", "/api/generate", {"model": "none", "prompt": "x"}, "model 'none' not found"),
+    ("POST", "/api/chat", {"model": "none", "messages": []}, "model 'none' not found"),
+    ("POST", "/api/embed", {"model": "none", "input": "x"}, "model 'none' not found"),
+])
+def test_an_unknown_model_is_not_found(
+    router: Served, method: str, path: str, body: dict[str, Any], problem: str
+) -> None:
+    """In the words that clients look for."""
+    reply = router.ask(method, path, body)
+    assert (reply.status, reply.json["error"]) == (404, problem)
+
+
+def test_files_of_others_stay(router: Served) -> None:
+    """Only what was made or pulled here is deleted, or made anew."""
+    assert router.ask("DELETE", "/api/delete", {"model": "tiny"}).status == 400
+    assert router.post("/api/create", {"model": "tiny", "from": "tiny"}).status == 400
+    assert "tiny:latest" in names(router)
+
+
+def test_pages_of_other_sites_change_nothing(router: Served, store: Path) -> None:
+    """Browsers send simple requests without asking first."""
+    body = {"model": "x", "from": "tiny", "stream": False}
+    assert router.post("/api/create", body, Origin="https://example.com").status == 403
+    assert router.post(f"/api/blobs/{ABSENT}", b"x", Origin="null").status == 403
+    assert files(store) == []
+    assert router.post("/api/create", body, Origin="http://localhost:3000").status == 200
+    assert router.ask("DELETE", "/api/delete", {"model": "x"}, {"Origin": "app://obsidian.md"}).status == 200
+
+
+def test_a_made_model_is_there_for_other_dialects(router: Served, make: Callable[..., Reply]) -> None:
+    """By its name, with its parameters."""
+    make("shared", **{"from": "tiny", "parameters": {"num_predict": 2}})
+    reply = router.post("/v1/completions", {"model": "shared", "prompt": "a"})
+    assert reply.json["usage"]["completion_tokens"] == 2
+    assert "shared:latest" in [model["id"] for model in router.get("/v1/models").json["data"]]
+
+
+def test_a_model_that_is_here_is_pulled_at_once(router: Served) -> None:
+    """Whatever its source."""
+    found = [line["status"] for line in lines(router.post("/api/pull", {"model": "tiny"}))]
+    assert found == ["pulling manifest", "verifying sha256 digest", "writing manifest", "success"]
+
+
+def test_a_pull_tells_how_far_it_is(router: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In bytes of the whole, with the digest of the file."""
+    entry = CatalogueEntry(name="new:1b", file_name="new.gguf", size_bytes=10, sha256="ab" * 32, quant="Q8_0",
+                           description="", sources=())
+
+    def pull(wanted: CatalogueEntry, progress: Any) -> Path:
+        with progress(f"pulling {wanted.name}", 100) as shown:
+            shown.update(40)
+        return Path("new.gguf")
+
+    monkeypatch.setattr("ggpy.server.ollama_pull.find_in_catalogue", lambda name: entry if name == "new:1b" else None)
+    monkeypatch.setattr(resolve, "pull", pull)
+    found = lines(router.post("/api/pull", {"model": "new:1b"}))
+    assert found[0] == {"status": "pulling manifest"}
+    whole = {"status": "pulling abababababab", "digest": f"sha256:{'ab' * 32}", "total": 100, "completed": 100}
+    assert found[-4:] == [whole, *({"status": text} for text in
+                                   ("verifying sha256 digest", "writing manifest", "success"))]
+
+
+def test_a_pull_that_fails_is_told(router: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a stream as a line, else with a status."""
+    def pull(wanted: CatalogueEntry, progress: Any) -> Path:
+        raise PullError("the network is down")
+
+    absent = next((entry for entry in CATALOGUE if not entry.is_present), None)
+    if absent is None:
+        monkeypatch.setattr("ggpy.server.ollama_pull.is_here", lambda entry: False)
+        absent = CATALOGUE[0]
+    monkeypatch.setattr(resolve, "pull", pull)
+    assert lines(router.post("/api/pull", {"model": absent.name}))[-1] == {"error": "the network is down"}
+    reply = router.post("/api/pull", {"model": absent.name, "stream": False})
+    assert (reply.status, reply.json) == (404, {"error": "the network is down"})
+    unknown = router.post("/api/pull", {"model": "never-heard-of", "stream": False})
+    assert "pull model manifest: file does not exist" in unknown.json["error"]
+
+
+def test_one_model_alone_is_not_to_be_changed(server: Served, store: Path) -> None:
+    """A server that was given its model serves it under any name."""
+    assert server.post("/api/create", {"model": "x", "from": "tiny"}).status == 501
+    assert server.post(f"/api/blobs/{ABSENT}", b"x").status == 501
+    assert server.ask("DELETE", "/api/delete", {"model": "tiny"}).status == 501
+    assert server.post("/api/show", {"model": "whatever"}).json["details"]["family"] == "llama"
