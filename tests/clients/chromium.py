@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 import shutil
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -33,7 +35,8 @@ class Page:
         self._answers: dict[int, asyncio.Future[Any]] = {}
 
     async def __aenter__(self) -> Page:
-        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                         start_new_session=True)
         self._http = aiohttp.ClientSession()
         port_file, end_s = self._profile / "DevToolsActivePort", time.monotonic() + TIMEOUT_S
         while not (port_file.is_file() and port_file.read_text().count("\n")):
@@ -55,7 +58,7 @@ class Page:
         self._reader.cancel()
         await self._socket.close()
         await self._http.close()
-        self._process.kill()
+        os.killpg(self._process.pid, signal.SIGKILL)        # a browser is many processes
         self._process.wait(TIMEOUT_S)
 
     async def call(self, method: str, **params: Any) -> Any:
