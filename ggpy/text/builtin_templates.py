@@ -172,6 +172,6 @@ BUILTIN_TEMPLATES = {
 
 
 def jinja_source(text: str) -> str | None:
-    """The Jinja source that a name of these, or a source itself, means; None for another name."""
+    """The Jinja source that a name of these, or a source itself, means; None for another name, which is one word."""
     source = BUILTIN_TEMPLATES.get(text, text)
-    return source if "{" in source else None
+    return source if "{" in source or " " in source.strip() else None
