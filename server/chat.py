@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ggpy.engine.probabilities import TokenProbability
+from ggpy.server.answer_meaning import same_answers
 from ggpy.server.chat_constraint import ToolChoice, answer_constraint, check_choice
 from ggpy.server.chat_messages import Continuation, template_messages
 from ggpy.server.chat_reader import AnswerReader
@@ -139,8 +140,24 @@ def _prepare(model: LoadedModel, request: ChatRequest) -> PreparedChat:
                                    choice=request.tool_choice, is_parallel=request.parallel_tool_calls)
     return PreparedChat(
         request=request, prompt=prompt, style=style, is_open=is_open,
-        job=replace(request.job, tokens=prompt.encode(model.tokenizer), constraint=constraint),
+        job=replace(request.job, tokens=prompt_tokens(model, request, prompt), constraint=constraint),
         tool_format=style.tool_format if has_calls or style.tool_format.reads_thoughts else None)
+
+
+def prompt_tokens(model: LoadedModel, request: ChatRequest, prompt: ChatPrompt) -> list[int]:
+    """The tokens of `prompt`, in which answers of the model's stand as it wrote them, for so they are in the cache."""
+    tokens = prompt.encode(model.tokenizer)
+    if not request.job.uses_cache:
+        return tokens
+    is_same = same_answers(model.tokenizer, model.answer_style, request.tools)
+    return model.answers.restored(tokens, model.tokenizer.eog_ids, is_same)
+
+
+def remember(model: LoadedModel, chat: PreparedChat, answer: Answer) -> None:
+    """Have `prompt_tokens` find an answer that has ended. One that a stop string cut is not what the client got."""
+    if chat.job.uses_cache and answer.stop_type in ("eos", "limit"):
+        is_ended = answer.tokens[-1:] and answer.tokens[-1] in model.tokenizer.eog_ids
+        model.answers.add(chat.job.tokens, answer.tokens[:-1] if is_ended else answer.tokens, is_open=chat.is_open)
 
 
 async def stream_chat(model: LoadedModel, chat: PreparedChat) -> AsyncGenerator[ChatDelta, None]:
@@ -156,6 +173,8 @@ async def stream_chat(model: LoadedModel, chat: PreparedChat) -> AsyncGenerator[
     async with aclosing(pairs):
         async for delta, events in pairs:
             reader = readers[delta.answer.index - chat.job.first_index]
+            if delta.is_last:
+                remember(model, chat, delta.answer)
             yield _chat_delta(delta, events, reader, model.tokenizer.eog_ids)
 
 

@@ -17,6 +17,7 @@ from ggpy.gguf import GGUFFile
 from ggpy.hub.resolve import resolve_model
 from ggpy.hub.store import StoredModel
 from ggpy.loading import ModelOptions, load_core
+from ggpy.server.answer_memory import AnswerMemory
 from ggpy.server.settings import ServerSettings
 from ggpy.server.slots import SlotBoard
 from ggpy.text import Tokenizer
@@ -24,7 +25,7 @@ from ggpy.text.chat import ChatTemplate
 from ggpy.text.model_text import ModelText
 from ggpy.text.tool_calls import AnswerStyle, detect
 
-State = Literal["unloaded", "loading", "loaded", "sleeping", "failed"]
+State = Literal["unloaded", "downloading", "loading", "loaded", "sleeping", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ class LoadedModel:
     defaults: SamplingParams        # of requests that do not say
     info: ModelInfo
     slots: SlotBoard
+    answers: AnswerMemory = field(default_factory=AnswerMemory)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -96,6 +98,7 @@ class Entry:
     n_users: int = 0                        # requests that use it, or wait for it
     last_used_s: float = field(default_factory=time.monotonic)
     loading: asyncio.Task[LoadedModel] | None = None
+    download: asyncio.Task[None] | None = None
 
     def size_bytes(self) -> int | None:
         """Of its file; None if that is not here."""
