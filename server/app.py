@@ -13,6 +13,7 @@ from ggpy.errors import GgpyError
 from ggpy.server import (
     anthropic_api,
     llama_api,
+    llama_downloads,
     llama_embeddings,
     llama_info,
     llama_lora,
@@ -33,8 +34,8 @@ from ggpy.server.security import check_host, check_key, cors_headers
 
 DIALECTS: tuple[Callable[[Server], Sequence[Route]], ...] = (
     llama_info.routes, llama_text.routes, llama_api.routes, llama_embeddings.routes, llama_lora.routes,
-    llama_slots.routes, llama_router.routes, openai_completions.routes, anthropic_api.routes, openai_chat.routes,
-    responses_api.routes, ollama_api.routes,
+    llama_slots.routes, llama_router.routes, llama_downloads.routes, openai_completions.routes, openai_chat.routes,
+    responses_api.routes, anthropic_api.routes, ollama_api.routes,
 )
 # served while the model loads, and whatever its state
 ALWAYS = frozenset({"", "/", "/models", "/v1/models", "/api/version", "/api/status", "/api/tags", "/api/ps"})

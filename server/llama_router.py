@@ -8,6 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from ggpy.errors import RequestError
+from ggpy.hub import catalogue, names
 from ggpy.server import sse
 from ggpy.server.context import Server
 from ggpy.server.discovery import find_entries
@@ -16,6 +17,8 @@ from ggpy.server.fields import Fields, read_fields
 from ggpy.server.models import Entry
 from ggpy.server.replies import json_response
 from ggpy.server.routes import Route
+
+Pullable = catalogue.CatalogueEntry | names.HubModel
 
 
 def routes(server: Server) -> list[Route]:
@@ -33,8 +36,10 @@ def routes(server: Server) -> list[Route]:
     async def unload(request: web.Request) -> web.Response:
         fields = await read_fields(request)
         entry = server.models.find(fields.text("model"))
-        if entry.loaded is None and entry.loading is None:
+        if entry.loaded is None and entry.loading is None and entry.download is None:
             raise RequestError("model is not running")
+        if entry.download is not None:
+            entry.download.cancel()
         server.start(server.models.unload(entry))
         return json_response({"success": True})
 
@@ -72,8 +77,19 @@ def router_object(entry: Entry) -> dict[str, Any]:
         status |= {"failed": True, "exit_code": 1}
     if entry.state == "loading" and entry.progress is not None:
         status["progress"] = {"stage": entry.progress.stage, "done": entry.progress.done, "of": entry.progress.of}
-    return {"path": entry.source, "status": status,
+    can_remove = pulled_as(entry) is not None
+    source = "cache" if can_remove else "models_dir" if entry.settings is None else "preset"
+    return {"path": entry.source, "status": status, "source": source, "can_remove": can_remove,
             "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]}}
+
+
+def pulled_as(entry: Entry) -> Pullable | None:
+    """What was pulled as `entry`; None if it is a file of the user's own, or has settings of its own."""
+    found = catalogue.find(entry.name)
+    if found is not None and entry.source in (found.name, str(found.path)):
+        return found
+    hub = next((name for name in (*reversed(entry.aliases), entry.source) if names.is_hub_name(name)), None)
+    return None if hub is None or entry.settings is not None or entry.stored is not None else names.parse(hub)
 
 
 def router_props(server: Server, fingerprint: str) -> dict[str, Any]:
@@ -89,12 +105,12 @@ def reload(server: Server) -> None:
     found = {entry.name: entry for entry in find_entries(server.settings)}
     known = server.models.entries
     for name in [name for name, entry in known.items()
-                 if name not in found and entry.loaded is None and entry.loading is None]:
+                 if name not in found and entry.loaded is None and entry.loading is None and entry.download is None]:
         del known[name]
     for name, entry in found.items():
         entry.keep_s = server.settings.sleep_idle_s
         old = known.setdefault(name, entry)
-        if old.loaded is None and old.loading is None:
+        if old.loaded is None and old.loading is None and old.download is None:
             known[name] = entry
         else:
             old.is_listed = entry.is_listed

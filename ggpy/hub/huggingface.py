@@ -92,6 +92,28 @@ def cached() -> list[tuple[HubModel, list[Path]]]:
     return list(found.items())
 
 
+def remove(model: HubModel) -> bool:
+    """Delete the files of `model` from the cache, in every revision; returns whether there were any.
+
+    Contents that another file of the repository shares stay, and so does whatever a name outside of the cache means.
+    """
+    folder = _repo_folder(model)
+    removed = False
+    for snapshot in list((folder / "snapshots").glob("*")):
+        try:
+            paths = [snapshot / name for name in choose(_file_names(snapshot), model)]
+        except PullError:       # not in this revision
+            continue
+        for path in paths:
+            blob = path.resolve()
+            path.unlink()
+            removed = True
+            others = (folder / "snapshots").rglob("*")
+            if blob.parent == (folder / "blobs").resolve() and all(other.resolve() != blob for other in others):
+                blob.unlink(missing_ok=True)
+    return removed
+
+
 def _cached_or_raise(model: HubModel, reason: str) -> Path:
     path = find_cached(model)
     if path is None:

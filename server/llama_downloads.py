@@ -1,0 +1,126 @@
+"""llama-server's routes that bring models onto this machine, and delete them: POST and DELETE /models."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import aclosing, suppress
+
+from aiohttp import web
+
+from ggpy.errors import GgpyError, PullError, RequestError
+from ggpy.hub import catalogue, huggingface, names, resolve
+from ggpy.server.context import Server
+from ggpy.server.errors import NotFoundError
+from ggpy.server.fields import read_fields
+from ggpy.server.llama_router import Pullable, pulled_as, reload
+from ggpy.server.models import Entry
+from ggpy.server.ollama_pull import fetched
+from ggpy.server.replies import json_response
+from ggpy.server.routes import Route
+
+logger = logging.getLogger("ggpy")
+
+
+def routes(server: Server) -> list[Route]:
+    """POST and DELETE /models; none if there is one model."""
+    if server.models.is_single:
+        return []
+
+    async def download(request: web.Request) -> web.Response:
+        fields = await read_fields(request)
+        name = fields.text("model")
+        if not name:
+            raise fields.missing("model")
+        begin(server, name)
+        return json_response({"success": True})
+
+    async def delete(request: web.Request) -> web.Response:
+        name = request.query.get("model")
+        if not name:
+            raise RequestError("model must be a non-empty string")
+        await remove(server, name)
+        return json_response({"success": True})
+
+    return [Route("POST", "/models", download), Route("DELETE", "/models", delete)]
+
+
+def begin(server: Server, name: str) -> None:
+    """Begin to bring the model called `name` onto this machine; listeners of /models/sse hear how it goes on.
+
+    Raises RequestError for one that is here, and PullError for what cannot be pulled.
+    """
+    if is_known(server, name):
+        raise RequestError(f"model '{name}' already exists")
+    wanted = pullable(name)
+    entry = Entry(name, str(wanted) if isinstance(wanted, names.HubModel) else wanted.name, state="downloading",
+                  keep_s=server.settings.sleep_idle_s)
+    server.models.entries[name] = entry
+    entry.download = asyncio.create_task(fetch(server, entry, wanted))
+
+
+def is_known(server: Server, name: str) -> bool:
+    try:
+        server.models.find(name)
+    except RequestError:
+        return False
+    return True
+
+
+def pullable(name: str) -> Pullable:
+    """What `name` stands for: a model of the catalogue, or user/repo[:QUANT] of Hugging Face. Raises PullError."""
+    found = catalogue.find(name)
+    return names.parse(names.hub_name(name)) if found is None else found
+
+
+async def fetch(server: Server, entry: Entry, wanted: Pullable) -> None:
+    """Pull `wanted`, and tell how far it is. With --offline there is nothing to do: what is here is all there is."""
+    models, end = server.models, "download_failed"
+    try:
+        if not server.settings.is_offline:
+            await follow(server, entry, wanted)
+        end = "download_finished"
+    except GgpyError as error:
+        logger.error("%s", error)
+    finally:
+        entry.download, entry.state = None, "unloaded"
+        if server.settings.is_offline:
+            logger.warning("%s is not downloaded: the server is --offline", entry.name)
+        else:
+            models.entries.pop(entry.name, None)
+            reload(server)          # it has a name of its own now
+        models.tell(entry.name, end, {})
+
+
+async def follow(server: Server, entry: Entry, wanted: Pullable) -> None:
+    async with aclosing(fetched(wanted)) as lines:
+        async for line in lines:
+            told = {"done": line.get("completed", 0), "total": line["total"]}
+            server.models.tell(entry.name, "download_progress", {"progress": {str(wanted): told}})
+
+
+async def cancel(entry: Entry) -> None:
+    """End the download of `entry`; what has arrived is kept for the next one."""
+    if entry.download is not None:
+        entry.download.cancel()
+        await asyncio.gather(entry.download, return_exceptions=True)
+
+
+async def remove(server: Server, name: str) -> None:
+    """Delete a model that was pulled. Raises NotFoundError for an unknown one, RequestError for somebody's own file."""
+    try:
+        entry = server.models.find(name)
+    except RequestError as error:
+        raise NotFoundError(f"model name={name} is not found") from error
+    wanted = pulled_as(entry)
+    if wanted is None:
+        raise RequestError(f"model name={name} is not removable (not from cache)")
+    await cancel(entry)
+    await server.models.unload(entry)
+    server.models.entries.pop(entry.name, None)
+    if isinstance(wanted, names.HubModel):
+        await asyncio.to_thread(huggingface.remove, wanted)
+    else:
+        with suppress(PullError):       # there may be nothing of it
+            await asyncio.to_thread(resolve.remove, wanted)
+    server.models.tell(entry.name, "model_remove", {})
