@@ -318,6 +318,8 @@ class EngineCore:
             self._finish(request, turn.reason)
         elif turn.generation.num_free <= 0:
             self.scheduler.shift(request)
+            if self.speculator is not None:
+                self.speculator.shifted(request)
         return event
 
     def _note_lookup(self, request: Request) -> None:

@@ -25,7 +25,7 @@ class PromptLookup:
     def propose(self, request: Request, n_max: int) -> Proposal:
         """See Proposer. A match that reaches into the end of the tokens goes on periodically."""
         index = self._indexes.get(request.id)
-        if index is None:
+        if index is None or index.tokens is not request.tokens:     # other tokens, once the context was shifted
             index = self._indexes[request.id] = NgramIndex(request.tokens, self._least, self._n_vocab)
         index.update()
         tokens = request.tokens

@@ -100,6 +100,11 @@ class Speculator:
         self._results.append((track, n_drafted, n_accepted))
         self._step_s = step_s
 
+    def shifted(self, request: Request) -> None:
+        """Some of the tokens of `request` are gone: what was computed of those behind them is wrong."""
+        if self._draft_model is not None:
+            self._draft_model.finished(request)
+
     def finished(self, request: Request) -> None:
         """`request` gets no more tokens, whatever the reason."""
         self._tracks.pop(request.id, None)

@@ -56,6 +56,15 @@ def test_tokens_that_come_later_are_taken_in() -> None:
     assert proposer.propose(request, 3).tokens == (3, 7, 1)
 
 
+def test_tokens_that_a_shift_left_are_looked_at_anew() -> None:
+    """Fewer tokens, at other places."""
+    proposer = PromptLookup(N_VOCAB, 2, 8)
+    request = Request([5, 6, 1, 2, 3, 4, 9, 1, 2])
+    assert proposer.propose(request, 1).tokens == (3,)
+    request.tokens = [1, 2, 4, 9, 1, 2]
+    assert proposer.propose(request, 1).tokens == (4,)
+
+
 def test_the_kind_tells_how_long_the_match_is() -> None:
     """In powers of two."""
     assert [ngram_kind(n) for n in (1, 2, 3, 4, 7, 8, 16)] == [
