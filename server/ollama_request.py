@@ -70,8 +70,9 @@ def read_asked(fields: Fields, name: str, entry: Entry, model: LoadedModel, serv
         params = dataclasses.replace(params, max_tokens=min(params.max_tokens or most, most))
     job = Job(tokens=(), params=params, constraint=read_format(fields) or server.settings.constraint,
               probabilities=read_probabilities(fields), context_shift=shift, uses_cache=server.settings.cache_prompt)
-    return Asked(name=name, job=job, limit=limit, n_keep=n_keep,
-                 variables=think_variables(fields, name, model, server.settings), is_cut=fields.boolean("truncate", default=True), settings=server.settings)
+    return Asked(name=name, job=job, limit=limit, n_keep=n_keep, settings=server.settings,
+                 variables=think_variables(fields, name, model, server.settings),
+                 is_cut=fields.boolean("truncate", default=True))
 
 
 def think_variables(fields: Fields, name: str, model: LoadedModel, settings: ServerSettings) -> dict[str, Any]:
