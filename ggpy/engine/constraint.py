@@ -24,3 +24,4 @@ class ConstraintSpec:
     kind: Kind
     source: str = ""
     after: tuple[str, ...] = ()     # the answer is free until one of these texts stands in it; (): from the start
+    thoughts: tuple[str, str] | None = None     # texts between which free text may stand first; "" stands already

@@ -24,7 +24,7 @@ from ggpy.engine.radix import Miss
 from ggpy.engine.request import ContextShift, Event, FinishReason
 from ggpy.errors import EngineError, GgpyError
 
-VERSION = 2             # of the messages below; any change of what is there makes it another one
+VERSION = 3             # of the messages below; any change of what is there makes it another one
 
 Float32 = NDArray[np.float32]
 

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from ggpy.engine.constraint import ConstraintSpec
 from ggpy.engine.structured.constraint import Constraint
 from ggpy.engine.structured.tool_calls import ToolCalls
 from ggpy.errors import GrammarError
-from tests.engine.grammars import CALL, END, accepts, allowed, encode, start
+from tests.engine.grammars import CALL, END, accepts, allowed, encode, grammars, start, tokenizer
 
 ADD = {"name": "add", "description": "Adds.", "parameters": {
     "type": "object", "properties": {"a": {"type": "integer"}, "b": {"$ref": "#/$defs/number"}},
@@ -110,3 +111,45 @@ def test_errors_of_llguidances_grammars(source: str, message: str) -> None:
     """With the line, where it is known."""
     with pytest.raises(GrammarError, match=message):
         start("lark", source)
+
+
+def test_an_answer_in_json_may_take_the_place_of_calls() -> None:
+    """As a request with tools and a format of its answer wants it."""
+    source = calls(begin="<t>", end="</t>", content={"type": "array", "items": {"type": "integer"}})
+    assert accepts("tools", source, f"<t>{SUM}</t>")
+    assert accepts("tools", source, "[1, 2]")
+    assert not accepts("tools", source, '["a"]')
+    assert not accepts("tools", source, f"[1]<t>{SUM}</t>")
+
+
+@pytest.mark.parametrize("end", ["</think>", "<call>", "ab<call>"])
+@pytest.mark.parametrize("begin", ["<think>", "<call>", ""])
+def test_thoughts_are_free_and_what_follows_is_not(begin: str, end: str) -> None:
+    """Whether their tags are control tokens or texts. They may be left out, unless they have begun."""
+    spec = ConstraintSpec("json_schema", '{"type": "integer"}', thoughts=(begin, end))
+    assert accepts_all(spec, f'{begin}he{{"a": ab}} \n\n{end}\n\n12')
+    assert accepts_all(spec, f"{begin}{end}12")
+    assert not accepts_all(spec, f"{begin}hello{end}true")
+    assert not accepts_all(spec, f"{begin}hello")
+    assert accepts_all(spec, "12") == (begin != "")
+    assert not accepts_all(spec, f"12{begin}hello{end}")
+
+
+def test_thoughts_may_stand_before_calls_and_grammars() -> None:
+    """All kinds of constraints take them."""
+    think = ("<think>", "</think>")
+    assert accepts_all(ConstraintSpec("tools", calls(), thoughts=think), f"<think>ab</think> {SUM}")
+    assert accepts_all(ConstraintSpec("gbnf", 'root ::= "ab"', thoughts=think), "<think>12</think>\nab")
+    assert accepts_all(ConstraintSpec("regex", "ab", thoughts=think), "<think>12</think>\nab")
+    assert accepts_all(ConstraintSpec("lark", "start: /ab/", thoughts=think), "<think>12</think>\nab")
+    assert accepts_all(ConstraintSpec("json", thoughts=think), '<think>12</think>{"ab": 1}')
+
+
+def accepts_all(spec: ConstraintSpec, text: str) -> bool:
+    """Whether `text`, in which control tokens stand for themselves, is all of an answer."""
+    constraint = grammars().start(spec)
+    for token in tokenizer().encode(text, add_special=False, parse_special=True):
+        if token not in allowed(constraint)[0]:
+            return False
+        constraint.accept(token)
+    return END in allowed(constraint)[0]

@@ -63,7 +63,7 @@ class _Compiled:
         if not all(spec.after):
             raise GrammarError("after: an empty text stands everywhere; expected texts of one character at least")
         self.tokens = tokens
-        self.matcher = compiled(spec.kind, spec.source, tokens)
+        self.matcher = compiled(spec, tokens)
         self.matcher.compute_bitmask()      # finds out what every copy would
         if self.matcher.is_error():
             raise GrammarError(f"there is no text that this {spec.kind} constraint allows")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from llguidance import LLMatcher
 
+from ggpy.engine.constraint import ConstraintSpec
 from ggpy.engine.structured.blame import blamed_path
 from ggpy.engine.structured.compiler import compile_grammar, schema_grammar
 from ggpy.engine.structured.gbnf import parse_gbnf
 from ggpy.engine.structured.gbnf_lark import gbnf_to_lark
 from ggpy.engine.structured.json_schema import canonical, parse_json
 from ggpy.engine.structured.lark import checked_lark
+from ggpy.engine.structured.thoughts import behind_thoughts
 from ggpy.engine.structured.tokens import GrammarTokens
 from ggpy.engine.structured.tool_calls import tool_grammar
 from ggpy.errors import GrammarError
@@ -19,29 +19,33 @@ from ggpy.errors import GrammarError
 MAX_REGEX = 1 << 16         # characters
 
 
-def compiled(kind: str, source: str, tokens: GrammarTokens) -> LLMatcher:
+def compiled(spec: ConstraintSpec, tokens: GrammarTokens) -> LLMatcher:
     """A matcher at the beginning of a constraint. Raises GrammarError."""
+    kind, source = spec.kind, spec.source
     match kind:
         case "json_schema":
-            return _compiled_schema(canonical(parse_json(source, "$")), tokens)
+            schema = canonical(parse_json(source, "$"))
+            try:
+                return _compiled(schema_grammar(schema), spec, tokens)
+            except GrammarError as error:
+                raise GrammarError(f"{blamed_path(schema, '$', tokens.index)}: {error}") from error
         case "json":
-            return compile_grammar(tokens.index, schema_grammar({"type": "object"}))
+            return _compiled(schema_grammar({"type": "object"}), spec, tokens)
         case "regex":
             if len(source) > MAX_REGEX:
                 raise GrammarError(f"the regex has {len(source):,} characters, expected {MAX_REGEX:,} at most")
-            return compile_grammar(tokens.index, LLMatcher.grammar_from_regex(source))
+            return _compiled(LLMatcher.grammar_from_regex(source), spec, tokens)
         case "gbnf":
             rules = parse_gbnf(source, tokens.token_id)
-            return compile_grammar(tokens.index, gbnf_to_lark(rules, tokens.tokenizer.eog_ids))
+            return _compiled(gbnf_to_lark(rules, tokens.tokenizer.eog_ids), spec, tokens)
         case "lark":
-            return compile_grammar(tokens.index, checked_lark(source))
+            return _compiled(checked_lark(source), spec, tokens)
         case "tools":
-            return compile_grammar(tokens.index, tool_grammar(source, tokens))
+            return _compiled(tool_grammar(source, tokens), spec, tokens)
     raise GrammarError(f"constraint of kind {kind!r:.80}; expected json_schema, json, regex, gbnf, lark or tools")
 
 
-def _compiled_schema(schema: Any, tokens: GrammarTokens) -> LLMatcher:
-    try:
-        return compile_grammar(tokens.index, schema_grammar(schema))
-    except GrammarError as error:
-        raise GrammarError(f"{blamed_path(schema, '$', tokens.index)}: {error}") from error
+def _compiled(grammar: str, spec: ConstraintSpec, tokens: GrammarTokens) -> LLMatcher:
+    if spec.thoughts is not None:
+        grammar = behind_thoughts(grammar, *spec.thoughts, tokens)
+    return compile_grammar(tokens.index, grammar)

@@ -24,7 +24,8 @@ class ToolCalls:
     is `begin {"name": ..., "arguments": ...} end`. With `between`, several calls are one such text with that between
     them; without, each has its own begin and end, with or without a line break before it. Whitespace may stand between
     these texts and a call. With `name_end`, a call is no object but `name_begin name name_end {...} arguments_end`,
-    and `is_numbered` puts ":0" and the like behind the name.
+    and `is_numbered` puts ":0" and the like behind the name. With `content`, a schema, JSON that meets it may take the
+    place of all calls.
     """
 
     tools: Sequence[Mapping[str, Any]]
@@ -39,6 +40,7 @@ class ToolCalls:
     name_end: str | None = None
     arguments_end: str = ""
     is_numbered: bool = False
+    content: Mapping[str, Any] | bool | None = None
 
     def source(self) -> str:
         """What a ConstraintSpec takes. Equal calls have equal sources."""
@@ -48,14 +50,15 @@ class ToolCalls:
 def tool_grammar(source: str, tokens: GrammarTokens) -> str:
     """The grammar of the calls in `source`. Raises GrammarError, naming the place, if they are no ToolCalls."""
     calls = _read(parse_json(source, "$"))
-    begin, end = _symbols(calls.begin, tokens), _symbols(calls.end, tokens)
+    begin, end = symbols(calls.begin, tokens), symbols(calls.end, tokens)
     first_begin = '""' if calls.has_begun else begin
     more = ""
     if calls.is_parallel:
         more = (f' (/\\n?/ {begin} body {end})*' if calls.between is None
-                else f" ({_symbols(calls.between, tokens)} body)*")
+                else f" ({symbols(calls.between, tokens)} body)*")
     first = f"{first_begin} body {end}{more}" if calls.between is None else f"{first_begin} body{more} {end}"
-    lines = [f"start: {first}", f"WS: /{WHITESPACE}/", "NUMBER: /:[0-9]{1,3}/"]
+    content = "" if calls.content is None else " | content"
+    lines = [f"start: {first}{content}", f"WS: /{WHITESPACE}/", "NUMBER: /:[0-9]{1,3}/"]
     names: list[str] = []
     for i, tool in enumerate(calls.tools):
         name, schema = _tool(tool, f"$.tools[{i}]")
@@ -67,6 +70,8 @@ def tool_grammar(source: str, tokens: GrammarTokens) -> str:
     before = " WS?" if calls.begin and calls.name_end is None else ""
     behind = " WS?" if calls.end and calls.name_end is None else ""
     lines.append(f"body:{before} ({' | '.join(f'call{i}' for i in range(len(names)))}){behind}")
+    if content:
+        lines.append(f"content: %json {inline_schema(canonical(calls.content, '$.content'))}")
     return "\n".join([*lines, ""])
 
 
@@ -74,15 +79,15 @@ def _call(calls: ToolCalls, name: str, arguments: str, tokens: GrammarTokens) ->
     """The rule of a call of the tool `name`; `arguments` is that of its arguments."""
     if calls.name_end is not None:
         number = "NUMBER" if calls.is_numbered else ""
-        return " ".join((_symbols(calls.name_begin, tokens), _literal(name), number, _symbols(calls.name_end, tokens),
-                         arguments, _symbols(calls.arguments_end, tokens)))
+        return " ".join((symbols(calls.name_begin, tokens), _literal(name), number, symbols(calls.name_end, tokens),
+                         arguments, symbols(calls.arguments_end, tokens)))
     parts = ["{", json.dumps(calls.name_key), ":", json.dumps(name), ",", json.dumps(calls.arguments_key), ":"]
     return f"{' WS? '.join(map(_literal, parts))} WS? {arguments} WS? {_literal('}')}"
 
 
 def _read(value: Any) -> ToolCalls:
     types = {"tools": list, "is_parallel": bool, "has_begun": bool, "is_numbered": bool, "between": (str, type(None)),
-             "name_end": (str, type(None))}
+             "name_end": (str, type(None)), "content": (dict, bool, type(None))}
     if not isinstance(value, dict) or not isinstance(value.get("tools"), list) or not value["tools"]:
         raise GrammarError(f"$.tools: expected a list of tools, found {shown_json(value)}")
     if len(value["tools"]) > MAX_TOOLS:
@@ -106,19 +111,19 @@ def _tool(tool: Any, path: str) -> tuple[str, Any]:
     return tool["name"], canonical(NO_ARGUMENTS if parameters is None else parameters, f"{path}.parameters")
 
 
-def _symbols(text: str, tokens: GrammarTokens) -> str:
+def symbols(text: str, tokens: GrammarTokens) -> str:
     """`text` in a grammar: control tokens that it spells are tokens, the rest is text."""
-    symbols: list[str] = []
+    found: list[str] = []
     pending = b""
     for token in tokens.encode(text, parse_special=True):
         if token in tokens.special:
-            symbols += [_literal(pending.decode())] if pending else []
-            symbols.append(f"<[{token}]>")
+            found += [_literal(pending.decode())] if pending else []
+            found.append(f"<[{token}]>")
             pending = b""
         else:
             pending += tokens.pieces[token]
-    symbols += [_literal(pending.decode())] if pending else []
-    return " ".join(symbols) or '""'
+    found += [_literal(pending.decode())] if pending else []
+    return " ".join(found) or '""'
 
 
 def _literal(text: str) -> str:
