@@ -19,6 +19,7 @@ from ggpy.server.settings import (
     DEFAULT_SLOTS,
     MAX_BODY_BYTES,
     MAX_SLOTS,
+    OLLAMA_IDLE_S,
     OLLAMA_PORT,
     ServerSettings,
 )
@@ -119,8 +120,9 @@ def _add_source_flags(group: argparse._ArgumentGroup) -> None:
                        help="without MODEL: models that are loaded at a time; 0: any number (default: 4)")
     group.add_argument("--models-autoload", action=argparse.BooleanOptionalAction, default=True,
                        help="without MODEL: load a model when a request names it (default)")
-    group.add_argument("--sleep-idle-seconds", type=whole_number(1, or_negative=True), default=-1, metavar="S",
-                       help="unload a model that nobody asked for so long; -1: never (default: -1)")
+    group.add_argument("--sleep-idle-seconds", type=whole_number(1, or_negative=True), metavar="S",
+                       help=f"unload a model that nobody asked for so long; -1: never (default: -1, with --ollama "
+                       f"{OLLAMA_IDLE_S})")
 
 
 def _add_address_flags(group: argparse._ArgumentGroup) -> None:
@@ -243,7 +245,7 @@ def server_settings(args: argparse.Namespace) -> ServerSettings:
         is_offline=args.offline, models_dir=args.models_dir, models_preset=args.models_preset, argv=args.argv,
         models_max=args.models_max, autoload=args.models_autoload,
         fake_delay_s=config.fake_delay_s(),
-        sleep_idle_s=args.sleep_idle_seconds if args.sleep_idle_seconds > 0 else None,
+        sleep_idle_s=idle_s(args),
         options=ModelOptions(**options), sampling_of=partial(_sampling, args), constraint=read_constraint(args),
         has_context_shift=args.context_shift, n_keep=args.keep, cache_prompt=args.cache_prompt,
         chat_template=args.chat_template,
@@ -251,6 +253,13 @@ def server_settings(args: argparse.Namespace) -> ServerSettings:
         reasoning=args.reasoning, reasoning_budget=args.reasoning_budget,
         reasoning_budget_message=args.reasoning_budget_message, prefill_assistant=args.prefill_assistant,
         is_spm_infill=args.spm_infill, is_verbose=args.verbose)
+
+
+def idle_s(args: argparse.Namespace) -> float | None:
+    """After how long without requests a model goes; None: never."""
+    if args.sleep_idle_seconds is None:
+        return OLLAMA_IDLE_S if args.ollama else None
+    return args.sleep_idle_seconds if args.sleep_idle_seconds > 0 else None
 
 
 def port_of(args: argparse.Namespace) -> int:

@@ -16,6 +16,7 @@ from ggpy.loading import ModelOptions
 
 DEFAULT_PORT = 8080
 OLLAMA_PORT = 11434
+OLLAMA_IDLE_S = 300         # its models go after so long
 DEFAULT_SLOTS = 4
 MAX_BODY_BYTES = 64 << 20
 MAX_SLOTS = 64

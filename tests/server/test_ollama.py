@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -338,7 +338,8 @@ def test_texts_become_vectors(server: Served) -> None:
 
 def test_nothing_has_no_vector(server: Served) -> None:
     """As in Ollama."""
-    for body in ({"input": ""}, {"input": []}, {}):
+    nothing: list[dict[str, Any]] = [{"input": ""}, {"input": []}, {}]
+    for body in nothing:
         assert server.post("/api/embed", {"model": "tiny", **body}).json == {"model": "tiny", "embeddings": []}
     assert server.post("/api/embeddings", {"model": "tiny", "prompt": ""}).json == {"embedding": []}
 
@@ -394,7 +395,7 @@ def test_a_model_stays_as_long_as_the_last_request_wants() -> None:
     assert entry.keep_s == 300.0
     apply_keep_alive(entry, float("inf"), 300.0)
     assert entry.keep_s is None
-    entry.loaded = object()     # type: ignore[assignment]
+    entry.loaded = cast(Any, object())
     apply_keep_alive(entry, None, 300.0)
     assert entry.keep_s is None
 
