@@ -53,7 +53,7 @@ def child(model: str, n_threads: int, started: float) -> dict[str, float]:
     clock = Clock()
     clock.parts["interpreter"] = 1000 * (time.monotonic() - started)
     start = time.perf_counter()
-    from ggpy import LLM, SamplingParams, llm
+    from ggpy import LLM, SamplingParams, llm, loading
     from ggpy.backends.cpu import backend
     from ggpy.backends.cpu.weights import WeightStore
     from ggpy.kernels.cpu import library
@@ -61,7 +61,7 @@ def child(model: str, n_threads: int, started: float) -> dict[str, float]:
 
     clock.parts["import"] = 1000 * (time.perf_counter() - start)
     for owner, name, part in ((llm, "GGUFFile", "header"), (Tokenizer, "from_metadata", "tokenizer"),
-                              (llm, "build_model", "plan"), (backend, "lower", "plan"),
+                              (loading, "build_model", "plan"), (backend, "lower", "plan"),
                               (library, "addresses", None), (WeightStore, "load", "weights")):
         clock.watch(owner, name, part)
     start = time.perf_counter()

@@ -16,7 +16,7 @@ from ggpy.errors import ConfigError, RequestError, shown
 MAX_SEED = 2**32 - 1
 MAX_TEXTS = 128             # stop strings, or breakers of DRY, of a request
 MAX_COUNT = 2**31 - 1       # what llama.cpp's counts hold, too
-DEFAULT_STEP_MS = 85.0
+DEFAULT_STEP_MS = 75.0
 
 Pooling = Literal["none", "mean", "cls", "last", "rank"]        # how a text's hidden states become its vector
 
@@ -31,6 +31,7 @@ class EngineConfig:
     max_queue: int = 1024           # requests that may wait
     step_ms: float = DEFAULT_STEP_MS    # prompts are read in steps of about so long while others generate; 0: any
     cache_audit: int = 0            # of so many cache hits one is computed again and compared; 0: none
+    shows_special: bool = False     # the text of answers has control tokens, too
     n_ctx_train: int | None = None      # tokens that the model was trained for, if that is known; only messages tell it
     pooling: Pooling | None = None      # that the model was made for; None: it does not say
 
