@@ -88,7 +88,7 @@ def read_assistant(parts: Sequence[Fields]) -> Message:
                 raise block.error("type", f"expected text, thinking or tool_use of the assistant, found "
                                           f"{shown(block.get('type'))}")
     message: Message = {"role": "assistant", "content": "".join(texts)}
-    if thoughts:
+    if any(thoughts):
         message["reasoning_content"] = "".join(thoughts)
     if calls:
         message["tool_calls"] = calls

@@ -205,6 +205,22 @@ def test_a_wrong_key_is_told_so(base_url: str) -> None:
     assert KEY not in str(caught.value)
 
 
+def test_models_are_listed(anthropic_client: anthropic.Anthropic) -> None:
+    """By the route that all dialects share."""
+    assert [model.id for model in anthropic_client.models.list()] == ["tiny"]
+    assert anthropic_client.models.retrieve("tiny").id == "tiny"
+
+
+def test_the_beta_of_the_client_works_too(anthropic_client: anthropic.Anthropic, script: Script) -> None:
+    """What agents use."""
+    script(CALL)
+    message = anthropic_client.beta.messages.create(
+        model="tiny", max_tokens=200, messages=[{"role": "user", "content": "Hello"}], betas=["any-2026-01-01"],
+        tools=[{"name": "look", "input_schema": {"type": "object", "properties": {"path": {"type": "string"}}}}])
+    (call,) = message.content
+    assert (call.type, message.stop_reason) == ("tool_use", "tool_use")
+
+
 async def collected(base_url: str) -> list[str]:
     async with anthropic.AsyncAnthropic(base_url=base_url, api_key=KEY, max_retries=0) as client, \
             client.messages.stream(model="tiny", max_tokens=50, messages=HELLO) as stream:
