@@ -106,5 +106,6 @@ def info_of(error: GgpyError) -> ErrorInfo:
 
 
 def llama_body(info: ErrorInfo) -> dict[str, Any]:
-    """The object of llama-server: `code` is the status."""
-    return {"error": {"code": info.status, "message": info.message, "type": info.kind, **info.details}}
+    """The object of llama-server, whose `code` is the status, with OpenAI's `param`, which is the field."""
+    return {"error": {"code": info.status, "message": info.message, "type": info.kind, "param": info.field,
+                      **info.details}}

@@ -124,8 +124,10 @@ def read_request(server: Server, model: LoadedModel, fields: Fields, prompts: li
         is_post = fields.boolean("post_sampling_probs", default=False)
         options = replace(options, probabilities=ProbabilitySpec(n_top, after_sampling=is_post))
     has_echo = fields.boolean("echo", default=False)
-    if has_echo and options.probabilities is not None and fields.text("suffix"):
-        raise fields.error("suffix", "it does not go with both `echo` and `logprobs`")
+    if has_echo and options.probabilities is not None:
+        for name in ("suffix", "lora"):
+            if fields.get(name):
+                raise fields.error(name, "it does not go with both `echo` and `logprobs`")
     spec = options.probabilities or (ProbabilitySpec() if best_of > n else None)
     jobs = [replace(job, n=best_of, first_index=i * best_of, probabilities=spec) for i, job in enumerate(jobs)]
     wants_none = has_echo and fields.integer("n_predict", "max_completion_tokens", "max_tokens") == 0

@@ -12,6 +12,7 @@ from typing import Any
 
 from ggpy.errors import shown
 from ggpy.server.fields import Fields
+from ggpy.server.responses_thoughts import unsealed
 
 LOGPROBS = "message.output_text.logprobs"       # what `include` calls the probabilities of the text
 # fields that chats do not have, or have otherwise
@@ -104,8 +105,9 @@ def add_output(found: list[Message], item: Fields) -> None:
 
 
 def add_thoughts(found: list[Message], item: Fields) -> None:
-    """What the model thought. An item without text, such as an encrypted one of a hosted model, adds nothing."""
+    """What the model thought. An item without text, such as one that a hosted model has encrypted, adds nothing."""
     text = "".join(part.text("text", default="") for part in item.objects("content"))
+    text = text or unsealed(item.text("encrypted_content", default=""))
     if text:
         last = assistant(found)
         last["reasoning_content"] = last.get("reasoning_content", "") + text

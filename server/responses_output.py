@@ -14,6 +14,7 @@ from ggpy.server.fields import Fields
 from ggpy.server.generation import Answer
 from ggpy.server.models import LoadedModel
 from ggpy.server.probabilities import probability_objects
+from ggpy.server.responses_thoughts import SEALED, sealed
 from ggpy.text.tool_calls import CallArguments, CallBegin, CallEnd, Content, Event, Reasoning
 
 Item = dict[str, Any]
@@ -42,6 +43,7 @@ class ResponseWriter:
         self._model = model
         self._has_progress = has_progress
         self._has_timings = has_timings
+        self._seals_thoughts = SEALED in fields.texts("include")
         self._is_post = chat.job.probabilities is not None and chat.job.probabilities.after_sampling
         self._output: list[Item] = []
         self._is_open = False               # the last item of the output has not ended
@@ -141,6 +143,7 @@ class ResponseWriter:
             if item["type"] == "message":
                 yield self._of_text("response.output_text.done", text=part["text"], logprobs=part["logprobs"])
             else:
+                item["encrypted_content"] = sealed(part["text"]) if self._seals_thoughts else ""
                 yield self._of_text("response.reasoning_text.done", text=part["text"])
             yield self._of_text("response.content_part.done", part=part)
         self._logprobs = []

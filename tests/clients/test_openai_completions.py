@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import openai
 import pytest
 
 from tests.clients.conftest import KEY
+from tests.server.conftest import Served
 
 
 def test_a_completion_is_read_whole(openai_client: openai.OpenAI) -> None:
@@ -44,6 +46,17 @@ def test_logprobs_have_the_fields_of_the_client(openai_client: openai.OpenAI) ->
     assert found.token_logprobs is not None
     assert found.top_logprobs is not None
     assert len(found.tokens) == len(found.text_offset) == len(found.token_logprobs) == len(found.top_logprobs) == 4
+
+
+def test_a_suffix_asks_for_what_is_between(served: Served, openai_client: openai.OpenAI) -> None:
+    """By the model's own tokens for that, as /infill does."""
+    def infilled(prefix: str, suffix: str) -> Any:
+        reply = served.post("/infill", {"input_prefix": prefix, "input_suffix": suffix, "n_predict": 4},
+                            Authorization=f"Bearer {KEY}")
+        return reply.json["content"]
+
+    reply = openai_client.completions.create(model="tiny", prompt=["the cat", "an"], suffix=" and", max_tokens=4)
+    assert [choice.text for choice in reply.choices] == [infilled("the cat", " and"), infilled("an", " and")]
 
 
 def test_several_prompts_have_several_choices(openai_client: openai.OpenAI) -> None:

@@ -163,11 +163,30 @@ def test_a_conversation_with_a_call_goes_on_from_the_cache(openai_client: openai
     assert second.usage.input_tokens_details.cached_tokens >= first.usage.input_tokens
 
 
+def test_thoughts_are_found_again_by_clients_that_keep_only_what_is_encrypted(
+        openai_client: openai.OpenAI, script: Script) -> None:
+    """The prompt is the same as with their text."""
+    script(f"<think>\nHm\n</think>\n\n{CALL}")
+    said: list[Any] = [{"role": "user", "content": "What is there?"}]
+    response = openai_client.responses.create(model="tiny", input=said, tools=[LOOK], store=False,
+                                              include=["reasoning.encrypted_content"])
+    thoughts, call = response.output
+    assert thoughts.type == "reasoning"
+    assert call.type == "function_call"
+    call_object: Any = call.to_dict()
+    result: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "a cat"}
+    kept: Any = {"type": "reasoning", "summary": [], "encrypted_content": thoughts.encrypted_content}
+    written: Any = {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm"}]}
+    counts = [openai_client.responses.input_tokens.count(model="tiny", tools=[LOOK], input=[
+        *said, *first, call_object, result]).input_tokens for first in ([kept], [written], [])]
+    assert counts[0] == counts[1] > counts[2]
+
+
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "name": "look"}])
 def test_a_call_can_be_demanded(openai_client: openai.OpenAI, choice: Any) -> None:
     """Whatever the model is: its arguments fit the schema."""
     response = openai_client.responses.create(model="tiny", input="Look", tools=[LOOK], tool_choice=choice,
-                                              parallel_tool_calls=False)
+                                              parallel_tool_calls=False, reasoning={"effort": "none"})
     [call] = response.output
     assert call.type == "function_call"
     assert call.name == "look"
@@ -185,8 +204,8 @@ def test_a_format_constrains_the_text(openai_client: openai.OpenAI) -> None:
     """Without it, this model writes no JSON."""
     schema = {"type": "object", "properties": {"kind": {"enum": ["cat", "dog"]}}, "required": ["kind"],
               "additionalProperties": False}
-    response = openai_client.responses.create(model="tiny", input="Which?", text={"format": {
-        "type": "json_schema", "name": "kind", "schema": schema}})
+    response = openai_client.responses.create(model="tiny", input="Which?", reasoning={"effort": "none"}, text={
+        "format": {"type": "json_schema", "name": "kind", "schema": schema}})
     assert json.loads(response.output_text)["kind"] in ("cat", "dog")
 
 

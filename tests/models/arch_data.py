@@ -70,9 +70,10 @@ def load_arch(name: str, folder: Path) -> ArchModel:
 
 
 def load_roomy(folder: Path, n_ctx: int) -> Path:
-    """The model llama with a context of `n_ctx` tokens, in place of 256; its logits hold as far as those go."""
+    """The model llama with a context of `n_ctx` tokens, in place of 256, and tokens that mark a gap in a text."""
     spec = copy.deepcopy(_specs()["models"]["llama"])
-    spec["metadata"]["llama.context_length"] = n_ctx
+    spec["metadata"] |= {"llama.context_length": n_ctx, "tokenizer.ggml.fim_pre_token_id": 277,
+                         "tokenizer.ggml.fim_suf_token_id": 278, "tokenizer.ggml.fim_mid_token_id": 279}
     path = folder / "roomy.gguf"
     write_model(path, "llama", spec)
     return path

@@ -9,6 +9,7 @@ import pytest
 from ggpy.server.errors import FieldError
 from ggpy.server.fields import Fields
 from ggpy.server.responses_input import chat_fields
+from ggpy.server.responses_thoughts import sealed
 
 CALL = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "look", "arguments": '{"x": 1}'}
 TOOL_CALL = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": '{"x": 1}'}}
@@ -75,6 +76,14 @@ def test_thoughts_without_text_add_nothing() -> None:
     """Hosted models encrypt theirs."""
     assert messages({"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "xyz"},
                     {"role": "user", "content": "Hi"}) == [{"role": "user", "content": "Hi"}]
+
+
+def test_sealed_thoughts_are_read_where_their_text_is_absent() -> None:
+    """Those of this server alone, if they are whole."""
+    said = {"role": "user", "content": "Hi"}
+    for content, found in ((sealed("Hm \u00fc"), [{"role": "assistant", "reasoning_content": "Hm \u00fc"}, said]),
+                           (sealed("Hm")[:-1], [said]), ("gAAAA", [said])):
+        assert messages({"type": "reasoning", "summary": [], "encrypted_content": content}, said) == found
 
 
 def test_tools_are_flat_and_those_that_are_no_functions_are_left_out() -> None:
