@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import pickle
@@ -62,6 +63,7 @@ def serve(load: bytes, pipes: ChildPipes) -> int:
     except GgpyError as error:
         send([StartFailed(Failure.of(error))])
         return 1
+    gc.freeze()         # the vocabulary lives as long as the process: looking through it would stall streams for 50 ms
     service = EngineService(core, send)
     threading.Thread(target=obey, args=(service, pipes), name="ggpy-commands", daemon=True).start()
     send([service.ready])
