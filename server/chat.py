@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Container, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -46,6 +46,11 @@ class ChatRequest:
     thought_tokens: int | None = None           # thoughts are ended after so many tokens
     thought_message: str = ""                   # what they end with then
     switch: ThoughtSwitch | None = None         # ends thoughts from outside
+
+    @property
+    def is_off(self) -> bool:
+        """Whether the model shall not think."""
+        return self.variables.get("enable_thinking") is False or self.thought_tokens == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +128,7 @@ def render(model: LoadedModel, request: ChatRequest) -> tuple[ChatPrompt, bool]:
         continue_final_message=continued or False)
     tags = model.answer_style.reasoning
     is_open = continued == "reasoning_content" or tags.is_open(prompt.text)
-    is_off = request.variables.get("enable_thinking") is False or request.thought_tokens == 0
-    if is_open and is_off:
+    if is_open and request.is_off:
         return replace(prompt, text=prompt.text + tags.closing(request.thought_message)), False
     return prompt, is_open
 
@@ -136,8 +140,9 @@ def _prepare(model: LoadedModel, request: ChatRequest) -> PreparedChat:
     prompt, is_open = render(model, request)
     style = model.answer_style
     has_calls = bool(request.tools) and request.tool_choice != "none" and request.parses_tool_calls
-    constraint = answer_constraint(request.job.constraint, style, is_open=is_open, tools=request.tools,
-                                   choice=request.tool_choice, is_parallel=request.parallel_tool_calls)
+    constraint = answer_constraint(request.job.constraint, style, is_open=is_open, is_off=request.is_off,
+                                   tools=request.tools, choice=request.tool_choice,
+                                   is_parallel=request.parallel_tool_calls)
     return PreparedChat(
         request=request, prompt=prompt, style=style, is_open=is_open,
         job=replace(request.job, tokens=prompt_tokens(model, request, prompt), constraint=constraint),
@@ -175,7 +180,7 @@ async def stream_chat(model: LoadedModel, chat: PreparedChat) -> AsyncGenerator[
             reader = readers[delta.answer.index - chat.job.first_index]
             if delta.is_last:
                 remember(model, chat, delta.answer)
-            yield _chat_delta(delta, events, reader, model.tokenizer.eog_ids)
+            yield _chat_delta(delta, events, reader)
 
 
 async def read_all(model: LoadedModel, job: Job,
@@ -186,15 +191,14 @@ async def read_all(model: LoadedModel, job: Job,
             yield delta, readers[delta.answer.index - job.first_index].read(delta)
 
 
-def _chat_delta(delta: Delta, events: Sequence[Event], reader: AnswerReader, eog_ids: Container[int]) -> ChatDelta:
+def _chat_delta(delta: Delta, events: Sequence[Event], reader: AnswerReader) -> ChatDelta:
     reason: FinishReason | None = None
     if delta.is_last:
         reason = delta.answer.finish_reason
         if reason == "stop" and reader.has_calls:
             reason = "tool_calls"
-    said = () if reader.was_thinking else tuple(each for each in delta.probabilities if each.token not in eog_ids)
-    return ChatDelta(delta.answer, tuple(events), delta.tokens, said, delta.is_last, reason, delta.n_generated,
-                     delta.n_read, reader.n_thought)
+    return ChatDelta(delta.answer, tuple(events), delta.tokens, reader.probabilities(), delta.is_last, reason,
+                     delta.n_generated, delta.n_read, reader.n_thought)
 
 
 async def complete_chat(model: LoadedModel, chat: PreparedChat) -> list[ChatAnswer]:

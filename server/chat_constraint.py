@@ -11,7 +11,7 @@ from typing import Any, Literal
 from ggpy.engine.constraint import ConstraintSpec
 from ggpy.errors import RequestError
 from ggpy.server.errors import FieldError
-from ggpy.text.tool_calls import AnswerStyle
+from ggpy.text.tool_calls import AnswerStyle, CallShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,29 +38,49 @@ def check_choice(tools: Sequence[Mapping[str, Any]], choice: ToolChoice) -> None
         raise FieldError("tool_choice", f"there is no tool {choice.name!r:.80}; there are: {known:.400}")
 
 
-def answer_constraint(content: ConstraintSpec | None, style: AnswerStyle, *, is_open: bool,
+def answer_constraint(content: ConstraintSpec | None, style: AnswerStyle, *, is_open: bool, is_off: bool = False,
                       tools: Sequence[Mapping[str, Any]] = (), choice: ToolChoice = "auto",
                       is_parallel: bool = True) -> ConstraintSpec | None:
     """The constraint of a whole answer whose content is to meet `content`; thoughts are free.
 
     Calls that have to come are written from the start, others are held to their schemas once they have begun. Formats
-    whose arguments are no JSON are left to the model.
+    whose arguments are no JSON are left to the model. `is_open` says that the prompt has begun thoughts, `is_off` that
+    there are to be none. Raises RequestError for tools beside a grammar.
     """
-    behind_thoughts = (style.reasoning.end,) if is_open else ()
+    tool_format = style.tool_format
     if tools and choice != "none":
-        shape, triggers = style.tool_format.shape, style.tool_format.triggers
-        is_forced = choice != "auto"
         if content is not None and content.kind == "gbnf":
             raise RequestError("Cannot use custom grammar constraints with tools.")
-        if shape is not None and (is_forced or (triggers and content is None)):
-            allowed = [tool for tool in tools if not isinstance(choice, ToolName) or name_of(tool) == choice.name]
-            source = json.dumps({
-                **dataclasses.asdict(shape), "tools": allowed, "has_begun": not is_forced,
-                "is_parallel": is_parallel and not isinstance(choice, ToolName)})
-            return ConstraintSpec("tools", source, behind_thoughts if is_forced else triggers)
-    if content is None or content.after:
+        is_forced = choice != "auto"
+        if tool_format.shape is not None and not is_forced and content is None:
+            if not tool_format.triggers:
+                return None
+            return ConstraintSpec("tools", calls_source(tool_format.shape, tools, choice, is_parallel, has_begun=True),
+                                  after=tool_format.triggers)
+        if tool_format.shape is not None:
+            schema = None if is_forced or content is None else schema_of(content)
+            content = ConstraintSpec("tools", calls_source(tool_format.shape, tools, choice, is_parallel, schema))
+    if content is None:
+        return None
+    if tool_format.content_begin:
+        return dataclasses.replace(content, after=(tool_format.content_begin,))
+    if not is_open and (is_off or not style.knows_thoughts):
         return content
-    return dataclasses.replace(content, after=behind_thoughts)
+    tags = style.reasoning
+    return dataclasses.replace(content, thoughts=("" if is_open else tags.begin, tags.end))
+
+
+def calls_source(shape: CallShape, tools: Sequence[Mapping[str, Any]], choice: ToolChoice, is_parallel: bool,
+                 content: Any = None, *, has_begun: bool = False) -> str:
+    """The source of a constraint of kind "tools": calls of those that `choice` lets be called, or `content`."""
+    allowed = [tool for tool in tools if not isinstance(choice, ToolName) or name_of(tool) == choice.name]
+    return json.dumps({**dataclasses.asdict(shape), "tools": allowed, "has_begun": has_begun, "content": content,
+                       "is_parallel": is_parallel and not isinstance(choice, ToolName)})
+
+
+def schema_of(content: ConstraintSpec) -> Any:
+    """The schema of JSON."""
+    return json.loads(content.source) if content.kind == "json_schema" else {"type": "object"}
 
 
 def name_of(tool: Mapping[str, Any]) -> Any:

@@ -29,9 +29,9 @@ def template_messages(messages: Sequence[Mapping[str, Any]], template: ChatTempl
         found = [{**message, "role": "system"} if role_of(message) == "developer" else message for message in found]
     if len(found) > 1 and role_of(found[0]) == "system" and not template.capabilities.system_role:
         found = [merged(found[0], found[1]), *found[2:]]
+    field = None if continuation == "never" else continued_field(found, continuation)
     if not template.variants.get("tool_use", template).capabilities.tool_calls:
         found = [with_spelled_calls(message) for message in found]
-    field = None if continuation == "never" else continued_field(found, continuation)
     if field == "content":
         found[-1] = {**found[-1], "content": content_text(found[-1].get("content"), "\n\n")}
     return found, field

@@ -6,10 +6,11 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ggpy.engine.probabilities import TokenProbability
 from ggpy.server.generation import Delta
 from ggpy.text import StreamDecoder, Tokenizer
 from ggpy.text.reasoning import ReasoningFormat
-from ggpy.text.tool_calls import AnswerParser, AnswerStyle, CallBegin, Event, ToolFormat
+from ggpy.text.tool_calls import AnswerParser, AnswerStyle, CallBegin, Content, Event, ToolFormat
 
 
 class AnswerReader:
@@ -29,7 +30,8 @@ class AnswerReader:
                                     is_open=is_open)
         self._parser.feed("")
         self.n_thought = 0          # tokens of thoughts
-        self.was_thinking = False   # what was read last had to do with thoughts
+        self._held: list[TokenProbability] = []
+        self._has_begun = False     # something is certain
         self.has_calls = False
 
     @property
@@ -39,15 +41,40 @@ class AnswerReader:
 
     def read(self, delta: Delta) -> list[Event]:
         """The events that are certain with `delta`, and all of them with the last one."""
-        self.was_thinking = self._parser.is_reasoning
+        was_thinking = self._parser.is_reasoning
         text = self._text.read(delta)
         events = self._parser.feed(text) if text else []
-        self.was_thinking = self.was_thinking or self._parser.is_reasoning
-        if self.was_thinking:
+        if was_thinking or self._parser.is_reasoning:
             self.n_thought += len(delta.tokens)
+            self._held = [] if self._parser.is_reasoning else self._behind_thoughts(delta, events)
+        else:
+            self._held += delta.probabilities
         if delta.is_last:
             events += self._parser.finish()
+        self._has_begun = self._has_begun or bool(events) or delta.is_last
         return self._noted(events)
+
+    def probabilities(self) -> tuple[TokenProbability, ...]:
+        """Those of tokens that were read since the last time and say something: no thoughts, no end.
+
+        While all that came may be the tag of thoughts, its tokens are held back.
+        """
+        if not self._has_begun:
+            return ()
+        said = tuple(each for each in self._held if each.token not in self._tokenizer.eog_ids)
+        self._held.clear()
+        return said
+
+    def _behind_thoughts(self, delta: Delta, events: list[Event]) -> list[TokenProbability]:
+        """The probabilities of `delta`, which ends thoughts, that are of the content that begins in it."""
+        n_left = sum(len(event.text.encode()) for event in events if isinstance(event, Content))
+        found: list[TokenProbability] = []
+        for each in reversed(delta.probabilities):
+            if n_left <= 0:
+                break
+            n_left -= len(self._tokenizer.token_bytes(each.token, special=False))
+            found.insert(0, each)
+        return found
 
     def insert(self, text: str) -> list[Event]:
         """Take `text` for what the model has written; what it was about to write is forgotten."""

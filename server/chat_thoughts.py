@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from ggpy.server.chat_reader import AnswerReader
 from ggpy.server.generation import Answer, Delta, Job, generate
 from ggpy.server.models import LoadedModel
+from ggpy.text import StreamDecoder
 from ggpy.text.tool_calls import Event
 
 
@@ -43,19 +44,17 @@ async def read_limited(model: LoadedModel, job: Job, reader: AnswerReader,
     while True:
         async with aclosing(generate(model, part)) as deltas:
             async for delta in deltas:
-                delta = delta if whole is None else joined(whole, delta)
-                whole = delta.answer
+                if whole is None or part is job:
+                    whole = delta.answer
+                else:
+                    delta = joined(whole, delta)
                 yield delta, reader.read(delta)
                 if delta.is_last:
                     return
                 if limit.is_reached(reader):
                     break
         assert whole is not None
-        closing = model.tokenizer.encode(limit.closing, add_special=False, parse_special=True)
-        whole.tokens += closing
-        whole.text += limit.closing
-        yield Delta(whole, limit.closing, tuple(closing), n_generated=len(whole.tokens),
-                    n_read=whole.n_prompt), reader.insert(limit.closing)
+        yield close(whole, model, reader, limit)
         most = job.params.max_tokens
         if (most is not None and len(whole.tokens) >= most) or whole.n_prompt + len(whole.tokens) >= model.n_ctx:
             whole.is_finished, whole.stop_type = True, "limit"
@@ -65,11 +64,22 @@ async def read_limited(model: LoadedModel, job: Job, reader: AnswerReader,
         part = rest_of(job, whole, limit)
 
 
+def close(whole: Answer, model: LoadedModel, reader: AnswerReader, limit: ThoughtLimit) -> tuple[Delta, list[Event]]:
+    """End the thoughts of `whole`, whose text may lag behind its tokens."""
+    closing = model.tokenizer.encode(limit.closing, add_special=False, parse_special=True)
+    text = StreamDecoder(model.tokenizer).extend(whole.tokens)[len(whole.text):] + limit.closing
+    whole.tokens += closing
+    whole.text += text
+    delta = Delta(whole, text, tuple(closing), n_generated=len(whole.tokens), n_read=whole.n_prompt)
+    return delta, reader.insert(text)
+
+
 def rest_of(job: Job, whole: Answer, limit: ThoughtLimit) -> Job:
     """What is left of `job` behind the thoughts of `whole`."""
     constraint = job.constraint
-    if constraint is not None and any(map(limit.closing.endswith, constraint.after)):
-        constraint = replace(constraint, after=())      # it holds from here on
+    if constraint is not None:      # that of the content holds from here on
+        is_near = any(map(limit.closing.endswith, constraint.after))
+        constraint = replace(constraint, thoughts=None, after=() if is_near else constraint.after)
     most = job.params.max_tokens
     params = job.params if most is None else replace(job.params, max_tokens=most - len(whole.tokens))
     return replace(job, tokens=[*job.tokens, *whole.tokens], params=params, constraint=constraint,

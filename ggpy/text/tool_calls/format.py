@@ -53,6 +53,7 @@ class ToolFormat(ABC):
     told_by: tuple[str, ...] = ()   # what all stands in templates that describe the format; (): the first begin
     dropped: tuple[str, ...] = ()   # tags that are no part of the content
     reads_thoughts: bool = False    # thoughts are told by the format's own rules
+    content_begin: str = ""         # what stands before all content, if anything does
     new_id: Callable[[], str] = new_call_id     # an id as the model's template takes it
 
     @property

@@ -72,7 +72,8 @@ FUNCTIONARY_TAGS = FunctionTags(name="functionary-tags", begins=("<function=", P
                                 ends=("</function>",), marks=("<function=", "</function>", PYTHON_TAG),
                                 shape=CallShape("<function=", "</function>", name_end=">"))
 FUNCTIONARY = Recipients(name="functionary")
-HARMONY = Harmony(name="harmony", marks=MARKS, reads_thoughts=True, told_by=("<|channel|>", "analysis"))
+HARMONY = Harmony(name="harmony", marks=MARKS, reads_thoughts=True, content_begin="<|channel|>final<|message|>",
+                  told_by=("<|channel|>", "analysis"))
 
 QWEN_CODER = TaggedCalls(
     name="qwen-coder", begins=("<tool_call>", "<function="), call_begin="<function=", name_end=">",

@@ -1,0 +1,100 @@
+"""What answers of chats are held to."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ggpy.engine.constraint import ConstraintSpec
+from ggpy.errors import RequestError
+from ggpy.server.chat_constraint import ToolChoice, ToolName, answer_constraint, check_choice
+from ggpy.server.errors import FieldError
+from ggpy.text.reasoning import THINK
+from ggpy.text.tool_calls import FORMATS, AnswerStyle
+
+BY_NAME = {each.name: each for each in FORMATS}
+TOOLS = [{"type": "function", "function": {"name": name}} for name in ("f", "g")]
+NUMBER = ConstraintSpec("json_schema", '{"type": "integer"}')
+PLAIN, THINKING = (AnswerStyle(BY_NAME["hermes"], THINK, knows) for knows in (False, True))
+
+
+def constraint(style: AnswerStyle, content: ConstraintSpec | None = None, **options: Any) -> ConstraintSpec:
+    found = answer_constraint(content, style, **{"is_open": False, "tools": TOOLS, **options})
+    assert found is not None
+    return found
+
+
+def names(spec: ConstraintSpec) -> list[str]:
+    return [tool["function"]["name"] for tool in json.loads(spec.source)["tools"]]
+
+
+def test_calls_are_held_to_their_schemas_once_they_have_begun() -> None:
+    """The model may call or not; thoughts and text before a call are free."""
+    found = constraint(THINKING)
+    assert (found.kind, found.after, found.thoughts, names(found)) == ("tools", ("<tool_call>",), None, ["f", "g"])
+    assert json.loads(found.source)["has_begun"]
+
+
+@pytest.mark.parametrize(("choice", "tools", "is_parallel"), [("required", ["f", "g"], True),
+                                                              (ToolName("g"), ["g"], False)])
+def test_calls_that_have_to_come_are_written_from_the_start(choice: ToolChoice, tools: list[str],
+                                                            is_parallel: bool) -> None:
+    """All of them, or one call of the tool that is named."""
+    found = constraint(PLAIN, choice=choice)
+    assert (found.after, found.thoughts, names(found)) == ((), None, tools)
+    source = json.loads(found.source)
+    assert (source["has_begun"], source["is_parallel"]) == (False, is_parallel)
+
+
+@pytest.mark.parametrize(("options", "thoughts"), [
+    ({}, ("<think>", "</think>")), ({"is_open": True}, ("", "</think>")), ({"is_off": True}, None),
+])
+def test_thoughts_stand_in_front_of_what_is_constrained(options: dict[str, Any],
+                                                        thoughts: tuple[str, str] | None) -> None:
+    """They may be there, or have begun in the prompt, or are off."""
+    assert constraint(THINKING, NUMBER, tools=(), **options) == replace(NUMBER, thoughts=thoughts)
+    assert constraint(THINKING, choice="required", **options).thoughts == thoughts
+
+
+def test_json_may_take_the_place_of_calls() -> None:
+    """Where a request has tools and a format of its answer; a call that has to come has none."""
+    assert json.loads(constraint(PLAIN, NUMBER).source)["content"] == {"type": "integer"}
+    assert json.loads(constraint(PLAIN, ConstraintSpec("json")).source)["content"] == {"type": "object"}
+    assert json.loads(constraint(PLAIN, NUMBER, choice="required").source)["content"] is None
+
+
+def test_formats_without_json_are_left_to_the_model() -> None:
+    """Their arguments are no JSON."""
+    style = AnswerStyle(BY_NAME["qwen-coder"], THINK, False)
+    assert answer_constraint(None, style, is_open=False, tools=TOOLS) is None
+    assert answer_constraint(None, style, is_open=False, tools=TOOLS, choice="required") is None
+    assert constraint(style, NUMBER) == NUMBER
+
+
+def test_content_behind_channels_begins_with_its_channel() -> None:
+    """What a model says in others is free."""
+    style = AnswerStyle(BY_NAME["harmony"], THINK, True)
+    assert constraint(style, NUMBER, tools=()).after == ("<|channel|>final<|message|>",)
+
+
+def test_tools_and_a_grammar_do_not_go_together() -> None:
+    """A request that forbids calls may have both."""
+    grammar = ConstraintSpec("gbnf", 'root ::= "a"')
+    with pytest.raises(RequestError, match="Cannot use custom grammar constraints with tools"):
+        answer_constraint(grammar, PLAIN, is_open=False, tools=TOOLS)
+    assert constraint(PLAIN, grammar, choice="none") == grammar
+
+
+@pytest.mark.parametrize(("tools", "choice", "message"), [
+    ([{"type": "function"}], "auto", r"tools\[0\]"),
+    ([*TOOLS, 7], "auto", r"tools\[2\]"),
+    ([{"function": {"name": ""}}], "auto", r"tools\[0\]"),
+    (TOOLS, ToolName("h"), "there is no tool 'h'; there are: f, g"),
+])
+def test_tools_have_names(tools: list[Any], choice: ToolChoice, message: str) -> None:
+    """And the one that has to be called is among them."""
+    with pytest.raises(FieldError, match=message):
+        check_choice(tools, choice)
