@@ -50,6 +50,7 @@ class ModelOptions:
     max_batch_tokens: int | None = None     # None: DEFAULT_BATCH_TOKENS, or the whole context of an encoder
     step_ms: float = DEFAULT_STEP_MS
     cache_audit: int = 0
+    shows_special: bool = False             # control tokens in texts of answers
     speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
     draft_model: str | os.PathLike[str] | None = None       # a file
     lora: Lora | Sequence[Lora] = ()
@@ -92,7 +93,8 @@ def open_core(gguf: GGUFFile, tokenizer: Tokenizer, options: ModelOptions,
     max_batch_tokens = min(options.max_batch_tokens or DEFAULT_BATCH_TOKENS, pool_tokens)      # a step has no more
     config = EngineConfig(n_ctx=n_ctx, n_ctx_train=hparams.n_ctx_train, max_batch_tokens=max_batch_tokens,
                           max_running=min(options.max_running or MAX_RUNNING, MAX_RUNNING), step_ms=options.step_ms,
-                          cache_audit=options.cache_audit, pooling=pooling_of(gguf))
+                          cache_audit=options.cache_audit, shows_special=options.shows_special,
+                          synthetic_rates=options.speculation.synthetic_rates, pooling=pooling_of(gguf))
     sizes = {"max_tokens": max_batch_tokens, "max_outputs": min(max_batch_tokens, MAX_RUNNING),
              **backend_options(options, progress)}
     adapters, infos = open_adapters(gguf, n_ctx, options)

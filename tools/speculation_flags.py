@@ -37,6 +37,9 @@ def add_speculation_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--spec-draft-p-min", "--draft-p-min", dest="draft_p_min", type=_probability,
                        default=DEFAULTS.p_min, metavar="P",
                        help=f"guesses end before a token less probable than this (default: {DEFAULTS.p_min:g})")
+    group.add_argument("--spec-synth-rates", dest="synthetic_rates", type=_probabilities, default=(), metavar="P,P,...",
+                       help="for measurements: the draft model's guess at each position is taken as often as this, "
+                       "right or not, so answers are not the model's")
 
 
 def speculation_options(args: argparse.Namespace) -> dict[str, Any]:
@@ -49,7 +52,7 @@ def speculation_options(args: argparse.Namespace) -> dict[str, Any]:
         args.fail("--spec-type draft-simple: expected -md, the model that guesses")
     return {"draft_model": args.draft_model,
             "speculation": SpeculationConfig(proposers=proposers, n_max=args.draft_n_max, n_min=args.draft_n_min,
-                                             p_min=args.draft_p_min)}
+                                             p_min=args.draft_p_min, synthetic_rates=args.synthetic_rates)}
 
 
 def _proposers(text: str) -> tuple[ProposerName, ...]:
@@ -58,6 +61,10 @@ def _proposers(text: str) -> tuple[ProposerName, ...]:
         if name not in TYPES:
             raise argparse.ArgumentTypeError(f"expected some of {', '.join(TYPES)}, separated by commas")
     return tuple(dict.fromkeys(proposer for name in names for proposer in TYPES[name]))
+
+
+def _probabilities(text: str) -> tuple[float, ...]:
+    return tuple(map(_probability, text.split(",")))
 
 
 def _probability(text: str) -> float:

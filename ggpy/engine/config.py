@@ -31,6 +31,7 @@ class EngineConfig:
     max_queue: int = 1024           # requests that may wait
     step_ms: float = DEFAULT_STEP_MS    # prompts are read in steps of about so long while others generate; 0: any
     cache_audit: int = 0            # of so many cache hits one is computed again and compared; 0: none
+    synthetic_rates: tuple[float, ...] = ()     # SpeculationConfig says what they are
     shows_special: bool = False     # the text of answers has control tokens, too
     n_ctx_train: int | None = None      # tokens that the model was trained for, if that is known; only messages tell it
     pooling: Pooling | None = None      # that the model was made for; None: it does not say

@@ -117,8 +117,10 @@ class EngineCore:
         sampler = Sampler.for_tokenizer(
             request.params, self.tokenizer, is_masked=constraint is not None,
             keeps_left=request.probabilities is not None and request.probabilities.after_sampling)
-        return Generation(request, sampler, OutputText(StreamDecoder(self.tokenizer), request.params.stop), constraint,
-                          self.tokenizer.eog_ids, self.config.n_ctx)
+        decoder = StreamDecoder(self.tokenizer, special=self.config.shows_special)
+        return Generation(request, sampler, OutputText(decoder, request.params.stop), constraint,
+                          self.tokenizer.eog_ids, self.config.n_ctx,
+                          synthetic_rates=self.config.synthetic_rates, shows_special=self.config.shows_special)
 
     def add(self, generation: Generation) -> None:
         """Queue a new request. Raises QueueFullError."""

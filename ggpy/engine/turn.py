@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -27,9 +28,11 @@ class Generation:
     """A live request, and what turns logits into its tokens and text."""
 
     def __init__(self, request: Request, sampler: Sampler, text: OutputText, constraint: Constraint | None,
-                 eog_ids: frozenset[int], n_ctx: int) -> None:
+                 eog_ids: frozenset[int], n_ctx: int, *, synthetic_rates: Sequence[float] = (),
+                 shows_special: bool = False) -> None:
         self.request, self.sampler, self.text, self.constraint = request, sampler, text, constraint
-        self._eog_ids, self._n_ctx = eog_ids, n_ctx
+        self._eog_ids, self._n_ctx, self._shows_special = eog_ids, n_ctx, shows_special
+        self._synthetic_rates = synthetic_rates
 
     @property
     def num_left(self) -> int:
@@ -55,6 +58,17 @@ class Generation:
             drafts = tuple(self.constraint.forced() or self.constraint.keep_valid(drafts))
         return drafts[:most]
 
+    def num_lucky(self, drafts: Sequence[int]) -> int | None:
+        """How many of `drafts` are taken whatever the model says; None: what it says counts, as it should."""
+        if not self._synthetic_rates:
+            return None
+        request = self.request
+        drawn = random.Random(len(request.tokens) + (request.params.seed or 0) * MAX_COUNT).random()
+        for i, (draft, rate) in enumerate(zip(drafts, self._synthetic_rates, strict=False)):
+            if drawn >= rate or (request.params.ignore_eos and draft in self._eog_ids):
+                return i
+        return min(len(drafts), len(self._synthetic_rates))
+
     def push(self, token: int) -> tuple[str, FinishReason | None]:
         """Add a token to the answer; returns the text that is certain now, and why the answer ends if it does."""
         request, text = self.request, self.text
@@ -62,7 +76,7 @@ class Generation:
         is_end = token in self._eog_ids
         if self.constraint is not None:
             self.constraint.accept(token)
-        new_text = "" if is_end else text.push(token)
+        new_text = "" if is_end and not self._shows_special else text.push(token)
         reason: FinishReason | None = None
         if is_end or text.stopped or (self.constraint is not None and self.constraint.is_finished):
             reason = "stop"
@@ -88,18 +102,15 @@ class Turn:
         self.reason: FinishReason | None = None         # why the answer ends here
         self.error: GgpyError | None = None
         self.probabilities: list[TokenProbability] = []     # of the tokens, if they were asked for
+        self.num_accepted = 0                           # drafts that were right
         self._drafts = chunk.drafts
+        self._num_lucky = generation.num_lucky(chunk.drafts)
         self._logits = logits
         self._texts: list[str] = []
 
     @property
     def num_drafted(self) -> int:
         return len(self._drafts)
-
-    @property
-    def num_accepted(self) -> int:
-        """Drafts that were right."""
-        return sum(draft == token for draft, token in zip(self._drafts, self.tokens, strict=False))
 
     def row(self) -> tuple[Sampler, Float32, Sequence[int], NDArray[np.int32] | None]:
         """What the next token is chosen by, from and after, and the mask of it."""
@@ -112,16 +123,21 @@ class Turn:
         generation, request, i = self.generation, self.generation.request, len(self.tokens)
         try:
             token = generation.sampler.chosen_after(request.tokens)
+            is_right = i < len(self._drafts) and self._drafts[i] == token
+            if self._num_lucky is not None:
+                is_right = i < self._num_lucky
+                token = self._drafts[i] if is_right else token
             request.num_computed = len(request.tokens)
             text, self.reason = generation.push(token)
         except GgpyError as error:
             self.fail(error)
             return False
         self.tokens.append(token)
+        self.num_accepted += is_right
         self._texts.append(text)
         if request.probabilities is not None:
             self.probabilities.append(self._probability(request.probabilities, token))
-        return self.reason is None and i < len(self._drafts) and self._drafts[i] == token
+        return self.reason is None and is_right
 
     def _probability(self, spec: ProbabilitySpec, token: int) -> TokenProbability:
         """Of the token chosen last, which is not in `probabilities` yet."""

@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import pytest
@@ -109,7 +109,9 @@ class LetterTokenizer:
     suppress_tokens = ()
 
     def token_bytes(self, token_id: int, special: bool = True) -> bytes:
-        return b"" if token_id == END else chr(65 + token_id).encode()
+        if token_id == END:
+            return b"<end>" if special else b""
+        return chr(65 + token_id).encode()
 
 
 class Driver:
@@ -117,11 +119,11 @@ class Driver:
 
     def __init__(self, n_pages: int | tuple[int, ...] = 8, n_ctx: int = 128, max_batch_tokens: int = 16,
                  max_running: int = 4, windows: tuple[int | None, ...] = (None,), max_queue: int = 1024,
-                 speculator: Speculator | None = None, cache_audit: int = 0) -> None:
+                 speculator: Speculator | None = None, cache_audit: int = 0, **settings: Any) -> None:
         self.backend = HashBackend(n_pages, max_tokens=max_batch_tokens, max_outputs=max_running, windows=windows,
                                    table_pages=pages_for(n_ctx))
         config = EngineConfig(n_ctx=n_ctx, max_batch_tokens=max_batch_tokens, max_running=max_running,
-                              max_queue=max_queue, cache_audit=cache_audit)
+                              max_queue=max_queue, cache_audit=cache_audit, **settings)
         self.core = EngineCore(self.backend, cast(Tokenizer, LetterTokenizer()), config, speculator)
         self.events: dict[int, list[Event]] = {}
 

@@ -389,6 +389,29 @@ def test_drafts_never_outrun_the_answer(make_driver: MakeDriver) -> None:
     assert r.num_drafted == 1
 
 
+@pytest.mark.parametrize("rate", [0.0, 1.0])
+def test_drafts_may_be_taken_by_rates_alone(make_driver: MakeDriver, rate: float) -> None:
+    """For measurements: all of them are right, or none, whatever the model says."""
+    guesser = Guesser(make_driver, luck=1)      # every second one is wrong
+    driver = make_driver(max_running=8, speculator=guesser, synthetic_rates=(rate,) * 5)
+    r = request(range(10), max_tokens=40, temperature=1.0, seed=7, ignore_eos=True)
+    driver.run(r)
+    assert r.num_drafted > 0
+    assert r.num_accepted == rate * r.num_drafted
+    assert (r.output_tokens == expected_tokens(make_driver, r)) == (rate == 0)
+
+
+def test_control_tokens_show_where_they_are_wanted(make_driver: MakeDriver) -> None:
+    """The one that ends an answer, too."""
+    texts = []
+    for shows_special in (False, True):
+        driver = make_driver(shows_special=shows_special)
+        r = request([5] * 3, ignore_eos=False, max_tokens=9, logit_bias={END: 1000})
+        driver.run(r)
+        texts.append(driver.text(r))
+    assert texts == ["", "<end>"]
+
+
 def test_requests_with_one_beginning_read_it_once(make_driver: MakeDriver) -> None:
     """Those that come while it is read wait for it, and others do not wait for them."""
     driver = make_driver(n_pages=32, max_batch_tokens=32, n_ctx=256)

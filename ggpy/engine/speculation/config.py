@@ -29,6 +29,9 @@ class SpeculationConfig:
     ngram_min: int = 2              # tokens that must have occurred before for what followed them to be proposed
     ngram_max: int = 16             # longer agreement makes no difference
     past_tokens: int = 2**16        # tokens of past answers that are kept
+    # for measurements alone: at each step the draft model guesses, and its guess at each position is taken as often as
+    # this says, right or not; (): never, and answers are what they would be without guesses
+    synthetic_rates: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         names = get_args(ProposerName)
@@ -40,6 +43,8 @@ class SpeculationConfig:
                 raise ConfigError(f"{name}={shown(value)}: expected a whole number from {low} to {high}")
         if not isinstance(self.p_min, Real) or not 0 <= self.p_min <= 1:        # nan too
             raise ConfigError(f"p_min={shown(self.p_min)}: expected a probability, 0 to 1")
+        if any(not 0 <= rate <= 1 for rate in self.synthetic_rates):
+            raise ConfigError(f"synthetic_rates={shown(self.synthetic_rates)}: expected probabilities, 0 to 1")
         for least, most in (("n_min", "n_max"), ("ngram_min", "ngram_max")):
             if getattr(self, least) > getattr(self, most):
                 raise ConfigError(f"{least}={getattr(self, least)}: expected at most {most}, "

@@ -14,7 +14,7 @@ from ggpy.engine.speculation.proposer import NOTHING, Proposal, Proposer
 from ggpy.engine.speculation.step_times import StepTimes
 from ggpy.engine.speculation.track import INCOME, Rate, Track
 
-TRY_LENGTH = 2          # tokens of a draft that is made to learn
+TRY_LENGTH = 2          # tokens of a draft that is made to learn, unless so few are not wanted
 FIRST_DRAFT_PART = 0.3  # of a step's time: what a draft model takes for a token until it is known
 LEAST_ROW = 0.03        # of the time of one row: what each further row takes at least, however lucky a measurement
 PLAIN_EVERY = 64        # steps without drafts are due so often, for they show what the others cost
@@ -67,9 +67,21 @@ class Speculator:
         for request in requests:
             request.draft_tokens = ()
         self._n_since_plain += 1
-        if requests and self._n_since_plain <= PLAIN_EVERY:
+        if self.config.synthetic_rates:
+            self._draft_always(requests)
+        elif requests and self._n_since_plain <= PLAIN_EVERY:
             self._draft(requests)
         self._drafting_s = time.perf_counter() - start
+
+    def _draft_always(self, requests: Sequence[Request]) -> None:
+        """Whatever it costs."""
+        limits = [min(self._limit(request, len(requests)), len(self.config.synthetic_rates)) for request in requests]
+        asked = [request for request, limit in zip(requests, limits, strict=True) if limit]
+        if not asked or self._draft_model is None:
+            return
+        n_max = min(limit for limit in limits if limit)
+        for request, proposal in zip(asked, self._draft_model.propose_all(asked, n_max), strict=True):
+            request.draft_tokens = proposal.tokens
 
     def _draft(self, requests: Sequence[Request]) -> None:
         start = time.perf_counter()
@@ -149,12 +161,13 @@ class Speculator:
         length = self._draft_length(chances, n_max, n_requests)
         if not length:          # now and then one is tried all the same
             chosen = [(request, track) for request, track in chosen if track.may_try(KIND)][:1]
-            length = min(TRY_LENGTH, n_max)
+            length = min(self._try_length, n_max)
             for _, track in chosen:
                 track.is_try = True
         if chosen:
             least = min(track.balance for _, track in chosen)
-            length = max(1, min(length, int(least / self._draft_cost(len(chosen), n_requests))))
+            affordable = int(least / self._draft_cost(len(chosen), n_requests))
+            length = min(n_max, max(1, self.config.n_min, min(length, affordable)))     # fewer would be for nothing
             self._take_drafts(self._draft_model, chosen, length, n_requests)
 
     def _draft_length(self, chances: Sequence[Sequence[float]], n_max: int, n_requests: int) -> int:
@@ -218,16 +231,26 @@ class Speculator:
         return self._affordable(tracks, lengths)
 
     def _room(self, n_requests: int) -> int:
-        """Rows that a step has for drafts: at most twice as many rows in all as any step had before."""
-        return max(0, min(self._max_rows, 2 * max(n_requests, self._most_rows)) - n_requests)
+        """Rows that a step has for drafts: at most twice as many rows in all as any step had before.
+
+        But as many as a draft has at least.
+        """
+        wanted = max(2 * max(n_requests, self._most_rows), n_requests + self.config.n_min)
+        return max(0, min(self._max_rows, wanted) - n_requests)
+
+    @property
+    def _try_length(self) -> int:
+        """Tokens of a draft that is made to learn."""
+        return max(TRY_LENGTH, self.config.n_min)
 
     def _add_try(self, tracks: Sequence[Track], lengths: list[int]) -> None:
         """Let one request whose drafts do not seem to pay have a short one now and then, to learn."""
-        room = self._room(len(tracks)) - sum(lengths)
+        room, least = self._room(len(tracks)) - sum(lengths), max(1, self.config.n_min)
         for i, track in enumerate(tracks):
             proposal = track.proposal
-            if not lengths[i] and proposal.tokens and room > 0 and track.may_try(proposal.kind):
-                lengths[i], track.is_try = min(TRY_LENGTH, room, len(proposal.tokens)), True
+            if lengths[i] < least and proposal.tokens and room + lengths[i] > 0 and track.may_try(proposal.kind):
+                lengths[i] = min(self._try_length, room + lengths[i], len(proposal.tokens))
+                track.is_try = True
                 return
 
     def _affordable(self, tracks: Sequence[Track], lengths: list[int]) -> list[int]:
@@ -235,7 +258,8 @@ class Speculator:
         cost = self._row_cost(len(tracks), sum(lengths))
         for i, track in enumerate(tracks):
             if lengths[i] * cost > max(0.0, track.balance) and track.proposal.kind != KIND:
-                lengths[i] = max(0, int(track.balance / cost))
+                affordable = int(track.balance / cost)
+                lengths[i] = min(lengths[i], max(self.config.n_min, affordable)) if track.balance > 0 else 0
             if lengths[i] < self.config.n_min:
                 lengths[i] = 0
         return lengths

@@ -126,6 +126,19 @@ def test_with_many_requests_each_has_fewer_drafts() -> None:
     assert lengths[-1] == 0
 
 
+def test_the_least_number_of_drafts_is_tried_at_once() -> None:
+    """Fewer would never be drafted, and nothing would be learnt."""
+    made, (request,) = speculator(n_min=6), free()
+    lengths = []
+    for _ in range(4):
+        made.draft([request])
+        lengths.append(len(request.draft_tokens))
+        made.saw(request, lengths[-1], lengths[-1], chunked(1 + lengths[-1]))
+        request.tokens += [1] * (1 + lengths[-1])
+    assert lengths[0] == 0      # the first step is plain
+    assert min(lengths[1:]) >= 6
+
+
 def test_drafts_come_back_when_they_are_right_again() -> None:
     """After 500 steps in which none was."""
     made, requests = speculator(), free()
