@@ -22,6 +22,7 @@ from ggpy.server.ollama_names import known_entry, shown_name
 from ggpy.server.ollama_pull import pulling
 from ggpy.server.stored_models import lasting_source, replace_entry
 from ggpy.text import ChatTemplate
+from ggpy.text.go_to_jinja import jinja_of
 
 MAX_TEXT = 1 << 20      # characters of a template, system message or licence
 
@@ -92,7 +93,7 @@ def check_texts(made: Creation) -> None:
         if text is not None and len(text) > MAX_TEXT:
             raise RequestError(f"{name} has {len(text):,} characters; expected {MAX_TEXT:,} at most")
     if made.template:
-        ChatTemplate(made.template, variants=None, key="template")
+        ChatTemplate(jinja_of(made.template), variants=None, key="template")
 
 
 async def creating(server: Server, name: ModelName, made: Creation) -> AsyncGenerator[Line, None]:

@@ -35,10 +35,10 @@ from ggpy.server.ollama_request import (
     tail,
     with_template,
 )
-from ggpy.server.ollama_template import jinja_of
 from ggpy.server.prompts import mixed_tokens
 from ggpy.server.routes import Route
 from ggpy.text import ChatPrompt
+from ggpy.text.go_to_jinja import jinja_of
 
 
 def routes(server: Server) -> list[Route]:

@@ -121,15 +121,16 @@ def shown(entry: Entry, server: Server, *, has_arrays: bool) -> Line:
     parameters = [] if stored is None else parameter_lines(stored.parameters)
     messages = [] if stored is None else list(stored.messages)
     system = "" if stored is None else stored.system or ""
+    template = card.template if stored is None else stored.template or card.template
     licenses = [text for key in ("general.license",) if isinstance(text := info.get(key), str)]
     if stored is not None and stored.licenses:
         licenses = list(stored.licenses)
     told: Line = {
         "modelfile": modelfile_text({
             "name": shown_name(entry), "from": card.path, "adapters": () if stored is None else stored.adapters,
-            "template": card.template, "system": system, "parameters": parameters, "messages": messages,
+            "template": template, "system": system, "parameters": parameters, "messages": messages,
             "licenses": () if stored is None else stored.licenses}),
-        "parameters": parameter_text(parameters), "template": card.template, "system": system,
+        "parameters": parameter_text(parameters), "template": template, "system": system,
         "license": "\n".join(licenses), "details": details(entry, card), "model_info": info, "tensors": tensors,
         "capabilities": card.capabilities, "modified_at": rfc3339(modified(entry, card)),
     }

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ggpy.engine.config import SamplingParams
+from ggpy.errors import GgpyError
 from ggpy.gguf import Metadata
 from ggpy.hub import catalogue, names
 from ggpy.hub.model_names import DEFAULT_TAG, ModelName
@@ -17,15 +19,21 @@ from ggpy.hub.store import ModelStore, StoredModel, is_digest
 from ggpy.server.models import Entry
 from ggpy.server.ollama_options import with_options
 from ggpy.server.settings import ServerSettings
+from ggpy.text.go_to_jinja import jinja_of
 
 if TYPE_CHECKING:
     from ggpy.server.context import Server
+
+logger = logging.getLogger("ggpy")
 
 
 def stored_entries(store: ModelStore, settings: ServerSettings) -> Iterator[Entry]:
     """One for each model of the store."""
     for model in store.models():
-        yield stored_entry(model, store, settings)
+        try:
+            yield stored_entry(model, store, settings)
+        except GgpyError as error:
+            logger.warning("%s is left out: %s", model.name, error)
 
 
 def stored_entry(model: StoredModel, store: ModelStore, settings: ServerSettings) -> Entry:
@@ -51,7 +59,7 @@ def own_settings(model: StoredModel, store: ModelStore, settings: ServerSettings
         changed["lora"] = tuple(str(store.blob_path(digest)) for digest in model.adapters)
     return dataclasses.replace(
         settings, options=dataclasses.replace(options, **changed), aliases=(), tags=(),
-        chat_template=settings.chat_template if model.template is None else model.template,
+        chat_template=settings.chat_template if model.template is None else jinja_of(model.template),
         sampling_of=partial(_sampling, settings, parameters))
 
 

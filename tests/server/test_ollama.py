@@ -295,9 +295,10 @@ def test_copilot_gets_the_name_that_it_asked_for(server: Served) -> None:
 
 
 def test_what_a_template_knows_is_a_capability(thinker: Served) -> None:
-    """Tools and thoughts."""
-    assert thinker.post("/api/show", {"model": "tiny"}).json["capabilities"] == ["completion", "tools", "thinking"]
-    assert thinker.get("/api/tags").json["models"][0]["capabilities"] == ["completion", "tools", "thinking"]
+    """Tools and thoughts; that it fills gaps, its tokens tell."""
+    shown = thinker.post("/api/show", {"model": "tiny"}).json["capabilities"]
+    assert shown == ["completion", "tools", "thinking", "insert"]
+    assert thinker.get("/api/tags").json["models"][0]["capabilities"] == shown
 
 
 def test_thoughts_are_turned_off(thinker: Served) -> None:

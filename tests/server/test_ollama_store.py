@@ -327,3 +327,14 @@ def test_one_model_alone_is_not_to_be_changed(server: Served, store: Path) -> No
     assert server.post(f"/api/blobs/{ABSENT}", b"x").status == 501
     assert server.ask("DELETE", "/api/delete", {"model": "tiny"}).status == 501
     assert server.post("/api/show", {"model": "whatever"}).json["details"]["family"] == "llama"
+
+
+def test_a_template_of_go_is_understood(router: Served, make: Callable[..., Reply]) -> None:
+    """It is shown as it was given, and conversations are written by it."""
+    template = "{{ if .System }}<s>{{ .System }}</s>{{ end }}<u>{{ .Prompt }}</u>{{ .Response }}<end>"
+    assert make("gopher", **{"from": "tiny", "template": template}).json == {"status": "success"}
+    assert router.post("/api/show", {"model": "gopher"}).json["template"] == template
+    body = {"model": "gopher", "prompt": "x", "stream": False, "options": {"num_predict": 1}}
+    plain = {"model": "tiny", "prompt": "<u>x</u>", "raw": True, "stream": False, "options": {"num_predict": 1}}
+    assert router.post("/api/generate", body).json["prompt_eval_count"] == router.post("/api/generate", plain).json[
+        "prompt_eval_count"]
