@@ -19,6 +19,7 @@ from ggpy.server import (
     llama_lora,
     llama_router,
     llama_slots,
+    llama_streams,
     llama_text,
     ollama_api,
     openai_chat,
@@ -34,7 +35,8 @@ from ggpy.server.security import check_host, check_key, cors_headers
 
 DIALECTS: tuple[Callable[[Server], Sequence[Route]], ...] = (
     llama_info.routes, llama_text.routes, llama_api.routes, llama_embeddings.routes, llama_lora.routes,
-    llama_slots.routes, llama_router.routes, llama_downloads.routes, openai_completions.routes, openai_chat.routes,
+    llama_slots.routes, llama_router.routes, llama_streams.routes, llama_downloads.routes,
+    openai_completions.routes, openai_chat.routes,
     responses_api.routes, anthropic_api.routes, ollama_api.routes,
 )
 # served while the model loads, and whatever its state
@@ -51,10 +53,16 @@ def make_app(server: Server) -> web.Application:
     async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
         response.headers.update({"Server": "llama.cpp", **cors_headers(request, server.settings)})
 
+    async def stop_recordings(_: web.Application) -> None:
+        server.recordings.stop_all()
+
     app.on_response_prepare.append(add_headers)
+    app.on_cleanup.append(stop_recordings)
     for dialect in (*DIALECTS, page.routes):        # the page's is the last, for it may serve any path
         for route in dialect(server):
             handler = told(route)
+            if route.method == "POST":
+                handler = llama_streams.recorded(server, handler, route.error_body)
             bodies[handler] = route.error_body
             app.router.add_route(route.method, server.settings.api_prefix + route.path, handler)
     return app

@@ -11,6 +11,7 @@ from typing import Any
 
 from ggpy.errors import GgpyError
 from ggpy.server.manager import ModelManager
+from ggpy.server.recordings import Recordings
 from ggpy.server.settings import ServerSettings
 
 logger = logging.getLogger("ggpy")
@@ -24,6 +25,7 @@ class Server:
     models: ModelManager
     started_s: float = field(default_factory=time.time)     # seconds since 1970
     is_ending: bool = False                                 # no more requests are taken
+    recordings: Recordings = field(default_factory=Recordings)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def start(self, work: Coroutine[Any, Any, object]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -12,6 +12,7 @@ from aiohttp import web
 
 from ggpy.errors import GgpyError
 from ggpy.server.errors import ErrorInfo, info_of
+from ggpy.server.recordings import CURRENT
 
 CONTENT_TYPE = "text/event-stream"
 DONE = b"data: [DONE]\n\n"
@@ -33,45 +34,94 @@ async def respond(request: web.Request, frames: AsyncGenerator[bytes, None], *,
     """Send `frames` as they come, `ping` when none came for `ping_s` seconds (negative: never).
 
     The first frame is waited for before anything is sent, so an error before it is raised, with a status of its own;
-    a later one is the last frame. When the client goes away, aiohttp cancels this, which closes `frames`.
+    a later one is the last frame. When the client goes away, aiohttp cancels this, which closes `frames`; a stream that
+    is recorded goes on without a client, until it is stopped.
     """
-    response = web.StreamResponse(headers={"Content-Type": content_type, "Cache-Control": "no-cache",
-                                           "X-Accel-Buffering": "no"})
+    output = Output(request, web.StreamResponse(headers={"Content-Type": content_type, "Cache-Control": "no-cache",
+                                                         "X-Accel-Buffering": "no"}))
     try:
         first = await anext(frames, None)
-        await response.prepare(request)
-        pinger = None if ping is None or ping_s <= 0 else Pinger(response, ping, ping_s)
+        await output.begin()
+        pinger = None if ping is None or ping_s <= 0 else Pinger(output, ping, ping_s)
         try:
-            await _send(response, first, frames, error_frame, pinger)
+            await _send(output.write, first, frames, error_frame, pinger)
         finally:
             if pinger is not None:
                 pinger.stop()
-        await response.write_eof()
-    except ConnectionError:
+        await output.end()
+    except (ConnectionError, TimeoutError):
         pass                # nobody reads any more
+    except asyncio.CancelledError:
+        if not output.is_stopped:
+            raise
+        await output.end()
     finally:
         await frames.aclose()
-    return response
+    return output.response
 
 
-async def _send(response: web.StreamResponse, first: bytes | None, frames: AsyncGenerator[bytes, None],
+class Output:
+    """Where a stream goes: to a client, which may be absent if it is recorded.
+
+    The methods raise ConnectionError and TimeoutError if there is nobody who reads, now or later.
+    """
+
+    def __init__(self, request: web.Request, response: web.StreamResponse) -> None:
+        self.response = response
+        self._request = request
+        self._recording = CURRENT.get()
+        self._is_gone = False       # the client
+        self._is_begun = False
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it ends because the client said so in another request."""
+        return self._is_begun and self._recording is not None and self._recording.is_stopped
+
+    async def begin(self) -> None:
+        self._is_begun = True
+        await self._sent(self.response.prepare(self._request))
+
+    async def write(self, data: bytes) -> None:
+        if self._recording is not None:
+            self._recording.add(data)
+        if not self._is_gone:
+            await self._sent(self.response.write(data))
+
+    async def end(self) -> None:
+        if not self._is_gone:
+            await self._sent(self.response.write_eof())
+
+    async def _sent(self, sending: Awaitable[object]) -> None:
+        try:
+            await sending
+        except (ConnectionError, TimeoutError) as error:
+            # what the transport still holds for somebody who does not read goes with it
+            if isinstance(error, TimeoutError) and self._request.transport is not None:
+                self._request.transport.abort()
+            if self._recording is None:
+                raise
+            self._is_gone = True
+
+
+async def _send(write: Callable[[bytes], Awaitable[None]], first: bytes | None, frames: AsyncGenerator[bytes, None],
                 error_frame: Callable[[ErrorInfo], bytes], pinger: Pinger | None) -> None:
     if first is not None:
-        await response.write(first)
+        await write(first)
     try:
         async for data in frames:
             if pinger is not None:
                 pinger.put_off()
-            await response.write(data)
+            await write(data)
     except GgpyError as error:
-        await response.write(error_frame(info_of(error)))
+        await write(error_frame(info_of(error)))
 
 
 class Pinger:
-    """Writes `ping` to a response whenever nothing else was written for `ping_s` seconds."""
+    """Writes `ping` whenever nothing else was written for `ping_s` seconds."""
 
-    def __init__(self, response: web.StreamResponse, ping: bytes, ping_s: float) -> None:
-        self._response, self._ping, self._ping_s = response, ping, ping_s
+    def __init__(self, output: Output, ping: bytes, ping_s: float) -> None:
+        self._output, self._ping, self._ping_s = output, ping, ping_s
         self._loop = asyncio.get_running_loop()
         self._last_s = self._loop.time()
         self._task = self._loop.create_task(self._run())
@@ -84,11 +134,11 @@ class Pinger:
         self._task.cancel()
 
     async def _run(self) -> None:
-        with suppress(ConnectionError):
+        with suppress(ConnectionError, TimeoutError):
             while True:
                 wait_s = self._last_s + self._ping_s - self._loop.time()
                 if wait_s <= 0:
-                    await self._response.write(self._ping)
+                    await self._output.write(self._ping)
                     self.put_off()
                 else:
                     await asyncio.sleep(wait_s)
