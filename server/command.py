@@ -6,7 +6,8 @@ import argparse
 import os
 
 from ggpy import config
-from ggpy.server.flags import add_arguments, server_settings, source_of
+from ggpy.server.flag_values import server_settings, source_of
+from ggpy.server.flags import add_arguments
 from ggpy.server.settings import ServerSettings
 from ggpy.tools import environment
 

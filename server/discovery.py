@@ -33,7 +33,8 @@ def preset_entries(settings: ServerSettings) -> Iterator[tuple[Entry, bool]]:
     """The models of the preset file, and whether each hides those of the cache that it uses. Raises ConfigError."""
     if settings.models_preset is None:
         return
-    from ggpy.server.flags import VARIABLES, add_arguments, server_settings, source_of
+    from ggpy.server.flag_values import server_settings, source_of
+    from ggpy.server.flags import VARIABLES, add_arguments
     from ggpy.tools.environment import VARIABLES as COMMON
 
     parser = Parser(prog="ggpy serve")

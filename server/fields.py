@@ -11,6 +11,7 @@ from aiohttp import web
 
 from ggpy.errors import RequestError, shown
 from ggpy.server.errors import FieldError, TooLargeError
+from ggpy.server.patience import patience
 
 T = TypeVar("T")
 
@@ -21,7 +22,10 @@ NAMES: dict[type, str] = {bool: "a boolean", str: "a string", dict: "an object",
 async def read_json(request: web.Request) -> Any:
     """The JSON value in the body; None if the body is empty. Raises RequestError, and TooLargeError."""
     try:
-        data = await request.read()
+        async with patience(request):
+            data = await request.read()
+    except TimeoutError as error:
+        raise RequestError("the body did not arrive in time; --timeout says how long this server waits") from error
     except web.HTTPRequestEntityTooLarge as error:
         raise TooLargeError(f"the body is larger than the {request.app._client_max_size:,} bytes that this server "
                             "reads; send less, or start it with a larger --max-body-size") from error

@@ -1,34 +1,28 @@
-"""The flags of `ggpy serve`, with llama-server's names, and the settings that they mean."""
+"""The flags of `ggpy serve`, with llama-server's names."""
 
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
-from ggpy import config
 from ggpy.engine.config import Pooling
-from ggpy.gguf import Metadata
-from ggpy.hub import names
-from ggpy.loading import ModelOptions
+from ggpy.server.idle_flags import add_idle_flags
 from ggpy.server.settings import (
     DEFAULT_PORT,
-    DEFAULT_SLOTS,
     MAX_BODY_BYTES,
     MAX_SLOTS,
     OLLAMA_IDLE_S,
     OLLAMA_PORT,
-    ServerSettings,
+    SIMILARITY,
+    TIMEOUT_S,
 )
 from ggpy.tools import environment, inputs
-from ggpy.tools.constraint_flags import add_constraint_flags, read_constraint
-from ggpy.tools.flags import add_model_flags, add_sampling_flags, model_options, sampling_params, unescape, whole_number
+from ggpy.tools.constraint_flags import add_constraint_flags
+from ggpy.tools.flags import add_model_flags, add_sampling_flags, whole_number
 from ggpy.tools.llama_flags import add_llama_flags
 from ggpy.tools.parser import Parser
-from ggpy.tools.speculation_flags import add_speculation_flags, speculation_options
+from ggpy.tools.speculation_flags import add_speculation_flags
 
 DESCRIPTION = """\
 Serve a model by HTTP, as llama-server does.
@@ -51,15 +45,13 @@ VARIABLES = {
     "--metrics": "ENDPOINT_METRICS", "--props": "ENDPOINT_PROPS", "--slots": "ENDPOINT_SLOTS",
     "--cache-prompt": "CACHE_PROMPT", "--context-shift": "CONTEXT_SHIFT",
     "--jinja": "JINJA", "--reasoning-format": "THINK", "--reasoning": "REASONING",
-    "--reasoning-budget": "THINK_BUDGET", "--reasoning-budget-message": "THINK_BUDGET_MESSAGE",
+    "--reasoning-effort": "REASONING_EFFORT", "--reasoning-preserve": "REASONING_PRESERVE",
+    "--skip-chat-parsing": "SKIP_CHAT_PARSING", "--timeout": "TIMEOUT", "--reasoning-budget": "THINK_BUDGET",
+    "--reasoning-budget-message": "THINK_BUDGET_MESSAGE",
     "--prefill-assistant": "PREFILL_ASSISTANT", "--models-dir": "MODELS_DIR", "--models-preset": "MODELS_PRESET",
     "--models-max": "MODELS_MAX",
     "--models-autoload": "MODELS_AUTOLOAD",
 }
-SPACED = ("-to --timeout --threads-http --cache-ram -cram --cache-reuse --slot-prompt-similarity -sps "
-          "--ctx-checkpoints -ctxcp --swa-checkpoints --kv-unified-per-slot --log-prompts-dir --ui-config "
-          "--ui-config-file --webui-config "
-          "--webui-config-file --checkpoint-min-step -cms")
 
 
 def add_arguments(parser: Parser) -> None:
@@ -75,31 +67,10 @@ def add_arguments(parser: Parser) -> None:
     add_speculation_flags(parser)
     add_sampling_flags(parser)
     add_constraint_flags(parser)
-    for flag in SPACED.split():
-        parser.add_argument(flag, dest=argparse.SUPPRESS, action=_Ignored, help=argparse.SUPPRESS)
-    for flag in ("--cache-idle-slots", "--no-cache-idle-slots", "--no-mmproj", "--no-mmproj-auto", "--cont-batching",
-                 "-cb", "--no-cont-batching", "-nocb"):
-        parser.add_argument(flag, dest=argparse.SUPPRESS, action=_Ignored, nargs=0, help=argparse.SUPPRESS)
-    for flags in ("-mm --mmproj", "-mmu --mmproj-url", "--media-path", "--image-min-tokens", "--image-max-tokens"):
-        parser.add_argument(*flags.split(), dest=argparse.SUPPRESS, action=_TextAlone, help=argparse.SUPPRESS)
+    add_idle_flags(parser)
     add_llama_flags(parser)
     shared = {flag: name for flag, name in environment.VARIABLES.items() if flag != "--show-timings"}
     parser.variables = {**shared, **VARIABLES}
-
-
-class _Ignored(argparse.Action):
-    """Of llama-server, and nothing to do here."""
-
-    def __call__(self, *_: object, **__: object) -> None:
-        pass
-
-
-class _TextAlone(argparse.Action):
-    """Of llama-server, about what models see and hear; requests with pictures are refused."""
-
-    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any,
-                 option_string: str | None = None) -> None:
-        print(f"ggpy: {option_string} has no effect: models read text alone", file=sys.stderr)
 
 
 def _add_source_flags(group: argparse._ArgumentGroup) -> None:
@@ -139,6 +110,9 @@ def _add_address_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--path", type=_folder, metavar="DIR", help="serve the files of DIR at /")
     group.add_argument("--ui", "--webui", action=argparse.BooleanOptionalAction, default=True,
                        help="a page to chat at / (default)")
+    group.add_argument("-to", "--timeout", type=whole_number(1), default=TIMEOUT_S, metavar="S",
+                       help=f"a client that neither sends nor takes anything for so long is given up (default: "
+                       f"{TIMEOUT_S})")
     group.add_argument("--drain-seconds", type=whole_number(0), default=30, metavar="S",
                        help="how long answers may go on when the server is told to end (default: 30)")
 
@@ -149,8 +123,8 @@ def _add_access_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--api-key-file", type=inputs.file_lines, metavar="FILE", help="a file with a key on each line")
     group.add_argument("--allowed-hosts", type=_names, default=(), metavar="NAMES", help="names of this machine by "
                        "which pages of the web may reach a server that listens on 127.0.0.1 alone")
-    group.add_argument("--cors-origins", default="*", metavar="ORIGINS", help="whose pages may read answers; *: all, "
-                       "localhost: those of this machine (default: *)")
+    group.add_argument("--cors-origins", metavar="ORIGINS", help="whose pages may read answers; *: all, localhost: "
+                       "those of this machine (default: *)")
     group.add_argument("--cors-methods", default="GET, POST, DELETE, OPTIONS", metavar="METHODS",
                        help="what a browser is told (default: GET, POST, DELETE, OPTIONS)")
     group.add_argument("--cors-headers", default="*", metavar="HEADERS", help="the same (default: *)")
@@ -185,6 +159,11 @@ def _add_service_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--props", action="store_true", help="take POST /props")
     group.add_argument("--slots", action=argparse.BooleanOptionalAction, default=True, help="serve /slots (default)")
     group.add_argument("--slot-save-path", type=_folder, metavar="DIR", help="where what was read can be saved")
+    group.add_argument("-sps", "--slot-prompt-similarity", type=share, default=SIMILARITY, metavar="F",
+                       help="a request gets the slot whose text it goes on with by more than this share, 0 to 1 "
+                       f"(default: {SIMILARITY:g})")
+    group.add_argument("-sp", "--special", action="store_true", help="answers have control tokens, too")
+    group.add_argument("--no-escape", dest="unescapes", action="store_false", help="-r is taken as it stands")
     group.add_argument("--sse-ping-interval", type=int, default=30, metavar="S",
                        help="a sign of life in streams that are silent so long; -1: none (default: 30)")
     group.add_argument("--spm-infill", action="store_true", help="/infill with the suffix first")
@@ -203,6 +182,12 @@ def _add_chat_flags(group: argparse._ArgumentGroup) -> None:
                        help="none: thoughts stay in the content (default: auto)")
     group.add_argument("-rea", "--reasoning", choices=("on", "off", "auto"), default="auto",
                        help="whether models think (default: auto)")
+    group.add_argument("--reasoning-effort", metavar="LEVEL", help="how much, for templates that know: minimal, low, "
+                       "medium, high, ... (default: as the template has it)")
+    group.add_argument("--reasoning-preserve", action=argparse.BooleanOptionalAction, default=True,
+                       help="thoughts of earlier answers stay in the prompt, with templates that can (default)")
+    group.add_argument("--skip-chat-parsing", action=argparse.BooleanOptionalAction, default=False,
+                       help="all that a model writes is content: thoughts and calls of tools, too")
     group.add_argument("--reasoning-budget", type=whole_number(0, or_negative=True), default=-1, metavar="N",
                        help="tokens of thoughts; -1: any number (default: -1)")
     group.add_argument("--reasoning-budget-message", default="", metavar="TEXT", help="what ends them then")
@@ -210,75 +195,14 @@ def _add_chat_flags(group: argparse._ArgumentGroup) -> None:
                        help="a last message of the assistant is gone on with (default)")
 
 
-def source_of(args: argparse.Namespace) -> str | None:
-    """The model that is to be served; None: any that requests name. Ends the process with 2 where there are two."""
-    given = [source for source in (args.model, args.model_flag, args.hub_model) if source]
-    if len(given) > 1:
-        args.fail(f"there are two models, {given[0]} and {given[1]}; give one")
-    if args.hf_file and not args.hub_model:
-        args.fail("-hff needs -hf, the repository that the file is in")
-    if not given:
-        return None
-    if args.hf_file:
-        return f"{names.PREFIX}{names.parse(given[0]).repo}:{args.hf_file}"
-    return str(given[0])
-
-
-def server_settings(args: argparse.Namespace) -> ServerSettings:
-    """What the flags mean. Ends the process with 2 where they do not fit together; raises ConfigError."""
-    if bool(args.ssl_key_file) != bool(args.ssl_cert_file):
-        args.fail("--ssl-key-file and --ssl-cert-file are needed together")
-    options = {**model_options(args), **speculation_options(args)}
-    return ServerSettings(
-        hosts=args.host, port=port_of(args), is_ollama=args.ollama, reuse_port=args.reuse_port,
-        api_prefix=args.api_prefix.rstrip("/"),
-        ssl_files=(args.ssl_cert_file, args.ssl_key_file) if args.ssl_key_file else None,
-        api_keys=api_keys(args), allowed_hosts=frozenset(name.lower() for name in args.allowed_hosts),
-        cors_origins=args.cors_origins, cors_methods=args.cors_methods, cors_headers=args.cors_headers,
-        cors_credentials=args.cors_credentials, max_body_bytes=args.max_body_size << 20, drain_s=args.drain_seconds,
-        sse_ping_s=args.sse_ping_interval, n_slots=DEFAULT_SLOTS if args.parallel < 1 else args.parallel,
-        is_unified=args.parallel < 1 if args.kv_unified is None else args.kv_unified,
-        aliases=args.alias, tags=args.tags, has_ui=args.ui, static_path=args.path, has_slots=args.slots,
-        has_metrics=args.metrics, has_props=args.props, has_embeddings=args.embedding or args.reranking,
-        has_reranking=args.reranking, pooling="rank" if args.reranking else args.pooling,
-        embd_normalize=args.embd_normalize, n_batch=args.batch_size, slot_save_path=args.slot_save_path,
-        is_offline=args.offline, models_dir=args.models_dir, models_preset=args.models_preset, argv=args.argv,
-        models_max=args.models_max, autoload=args.models_autoload,
-        fake_delay_s=config.fake_delay_s(),
-        sleep_idle_s=idle_s(args),
-        options=ModelOptions(**options), sampling_of=partial(_sampling, args), constraint=read_constraint(args),
-        has_context_shift=args.context_shift, n_keep=args.keep, cache_prompt=args.cache_prompt,
-        chat_template=args.chat_template,
-        chat_template_kwargs=args.chat_template_kwargs, uses_jinja=args.jinja, reasoning_format=args.reasoning_format,
-        reasoning=args.reasoning, reasoning_budget=args.reasoning_budget,
-        reasoning_budget_message=args.reasoning_budget_message, prefill_assistant=args.prefill_assistant,
-        is_spm_infill=args.spm_infill, is_verbose=args.verbose)
-
-
-def idle_s(args: argparse.Namespace) -> float | None:
-    """After how long without requests a model goes; None: never."""
-    if args.sleep_idle_seconds is None:
-        return OLLAMA_IDLE_S if args.ollama else None
-    return args.sleep_idle_seconds if args.sleep_idle_seconds > 0 else None
-
-
-def port_of(args: argparse.Namespace) -> int:
-    if args.port is not None:
-        return int(args.port)
-    return OLLAMA_PORT if args.ollama else DEFAULT_PORT
-
-
-def _sampling(args: argparse.Namespace, metadata: Metadata) -> Any:
-    return sampling_params(argparse.Namespace(**{**vars(args), "stop": args.stop and [*map(unescape, args.stop)]}),
-                           metadata)
-
-
-def api_keys(args: argparse.Namespace) -> frozenset[str]:
-    """From flag, file and variable."""
-    lines = [line.strip() for line in (args.api_key_file or "").splitlines()]
-    keys: Sequence[str] = [*args.api_key, *(line for line in lines if line and not line.startswith("#")),
-                           *config.api_keys()]
-    return frozenset(keys)
+def share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError("expected a number from 0 to 1")
+    return value
 
 
 def _names(text: str) -> tuple[str, ...]:

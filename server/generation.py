@@ -205,7 +205,9 @@ def why_ended(answer: Answer, event: Tokens, model: LoadedModel, job: Job) -> tu
         return "limit", ""
     if answer.tokens and answer.tokens[-1] in model.tokenizer.eog_ids:
         return "eos", ""
-    tail = model.tokenizer.decode(answer.tokens, unparse_special=False)[len(answer.text):] if job.params.stop else ""
+    if not job.params.stop:
+        return "eos", ""
+    tail = model.tokenizer.decode(answer.tokens, unparse_special=model.shows_special)[len(answer.text):]
     found = [(tail.find(stop) + len(stop), stop) for stop in job.params.stop if stop in tail]
     return ("word", min(found)[1]) if found else ("eos", "")
 

@@ -50,6 +50,7 @@ class LoadedModel:
     defaults: SamplingParams        # of requests that do not say
     info: ModelInfo
     slots: SlotBoard
+    shows_special: bool = False     # its answers have control tokens, too
     answers: AnswerMemory = field(default_factory=AnswerMemory)
 
     @property
@@ -120,7 +121,8 @@ async def open_model(entry: Entry, settings: ServerSettings) -> LoadedModel:
         entry.progress = progress
 
     client = await ProcessClient.start(partial(load_core, str(path), options_for(info, settings)), show)
-    return LoadedModel(entry.name, text, client, defaults, info, SlotBoard(settings.n_slots))
+    return LoadedModel(entry.name, text, client, defaults, info, SlotBoard(settings.n_slots, settings.slot_similarity),
+                       settings.options.shows_special)
 
 
 def options_for(info: ModelInfo, settings: ServerSettings) -> ModelOptions:

@@ -53,7 +53,7 @@ def read_conversation(fields: Fields, settings: ServerSettings, job: Job) -> Cha
     return ChatRequest(
         messages=messages, job=job, tools=tools, tool_choice=choice,
         parallel_tool_calls=fields.boolean("parallel_tool_calls", default=True),
-        parses_tool_calls=fields.boolean("parse_tool_calls", default=True),
+        parses_tool_calls=settings.parses_chats and fields.boolean("parse_tool_calls", default=True),
         variables=template_variables(fields, settings), documents=fields.array("documents"),
         add_generation_prompt=fields.boolean("add_generation_prompt", default=True),
         continuation=read_continuation(fields, settings), reasoning_format=read_reasoning_format(fields, settings),
@@ -112,7 +112,7 @@ def read_continuation(fields: Fields, settings: ServerSettings) -> Continuation:
 
 def read_reasoning_format(fields: Fields, settings: ServerSettings) -> ReasoningFormat:
     """Where thoughts are told."""
-    name = fields.text("reasoning_format", default=settings.reasoning_format)
+    name = fields.text("reasoning_format", default=settings.reasoning_format) if settings.parses_chats else "none"
     for known in REASONING_FORMATS:
         if name == known:
             return known

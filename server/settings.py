@@ -20,6 +20,8 @@ OLLAMA_IDLE_S = 300         # its models go after so long
 DEFAULT_SLOTS = 4
 MAX_BODY_BYTES = 64 << 20
 MAX_SLOTS = 64
+SIMILARITY = 0.1            # a slot whose tokens begin a prompt to more than this share is taken for it
+TIMEOUT_S = 3600
 
 
 def default_sampling(metadata: Metadata) -> SamplingParams:
@@ -43,9 +45,11 @@ class ServerSettings:
     cors_headers: str = "*"
     cors_credentials: bool = True
     max_body_bytes: int = MAX_BODY_BYTES
+    timeout_s: float = TIMEOUT_S                    # a client that neither sends nor takes anything is given up then
     drain_s: float = 30.0                           # how long answers that run may take when the server ends
     sse_ping_s: int = 30                            # negative: no pings
     n_slots: int = DEFAULT_SLOTS                    # requests that are served at once
+    slot_similarity: float = SIMILARITY
     is_unified: bool = True                         # the context is one request's; else it is divided among slots
     aliases: tuple[str, ...] = ()                   # names of the model
     tags: tuple[str, ...] = ()
@@ -83,6 +87,7 @@ class ServerSettings:
     reasoning_budget: int = -1
     reasoning_budget_message: str = ""
     prefill_assistant: bool = True
+    parses_chats: bool = True                       # else all that a model writes is content
     is_spm_infill: bool = False
     is_verbose: bool = False
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-SIMILARITY = 0.1        # a slot whose tokens begin a prompt to more than this share is taken for it
+from ggpy.server.settings import SIMILARITY
 
 _task_ids = itertools.count()
 
@@ -53,7 +53,8 @@ class Task:
 class SlotBoard:
     """Gives the slots to tasks."""
 
-    def __init__(self, n_slots: int) -> None:
+    def __init__(self, n_slots: int, similarity: float = SIMILARITY) -> None:
+        self._similarity = similarity       # a slot whose tokens begin a prompt to more than this share is taken for it
         self.slots = [Slot(i) for i in range(n_slots)]
         self._waiting: list[Task] = []
         self._counter = itertools.count(1)
@@ -95,7 +96,7 @@ class SlotBoard:
             return None
         shared = {slot.id: common_prefix(slot.tokens, task.prompt) for slot in idle}
         best = max(idle, key=lambda slot: shared[slot.id])
-        if shared[best.id] > SIMILARITY * len(task.prompt):
+        if shared[best.id] > self._similarity * len(task.prompt):
             task.salt = best.salt
             return best
         return min(idle, key=lambda slot: slot.used)
