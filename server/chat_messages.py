@@ -15,6 +15,9 @@ from ggpy.text.message_checks import REASONING_FIELDS
 Continuation = Literal["auto", "content", "reasoning_content", "never"]
 Messages = list[Any]        # what is wrong with one, the template says
 
+MEDIA = {"image_url": "image", "image": "image", "input_image": "image", "input_audio": "audio", "audio": "audio",
+         "audio_url": "audio", "input_video": "video", "video_url": "video", "video": "video"}
+
 
 def template_messages(messages: Sequence[Mapping[str, Any]], template: ChatTemplate,
                       continuation: Continuation = "never") -> tuple[Messages, str | None]:
@@ -22,9 +25,10 @@ def template_messages(messages: Sequence[Mapping[str, Any]], template: ChatTempl
 
     Developers are systems, but for gpt-oss. Where a template takes no system message, its text stands before what the
     user says first; where one writes no calls of tools, they are part of what the assistant said. Raises RequestError
-    if the last message cannot be continued.
+    if the last message cannot be continued, and if there is more than text.
     """
     found: Messages = list(messages)
+    refuse_media(found)
     if "<|channel|>" not in template.source:
         found = [{**message, "role": "system"} if role_of(message) == "developer" else message for message in found]
     if len(found) > 1 and role_of(found[0]) == "system" and not template.capabilities.system_role:
@@ -35,6 +39,17 @@ def template_messages(messages: Sequence[Mapping[str, Any]], template: ChatTempl
     if field == "content":
         found[-1] = {**found[-1], "content": content_text(found[-1].get("content"), "\n\n")}
     return found, field
+
+
+def refuse_media(messages: Messages) -> None:
+    """Raises RequestError for pictures and the like, which no model here sees, though its template may mark them."""
+    for i, message in enumerate(messages):
+        content = message.get("content") if isinstance(message, Mapping) else None
+        for j, part in enumerate(content if isinstance(content, list) else ()):
+            kind = MEDIA.get(str(part.get("type"))) if isinstance(part, Mapping) else None
+            if kind is not None:
+                raise RequestError(f"messages[{i}].content[{j}]: {kind} input is not supported: this model reads text "
+                                   "alone; leave it out")
 
 
 def role_of(message: Any) -> Any:

@@ -68,3 +68,14 @@ def test_what_cannot_be_gone_on_with_is_refused(last: list[Any], message: str) -
 def test_malformed_messages_are_left_to_the_template(messages: list[Any]) -> None:
     """It says what is wrong with them."""
     assert template_messages(messages, NO_SYSTEM, "auto")[1] is None
+
+
+@pytest.mark.parametrize(("part", "message"), [
+    ({"type": "image_url", "image_url": {"url": "data:"}}, r"messages\[1\].content\[0\]: image input is not supported"),
+    ({"type": "input_audio", "input_audio": {}}, "audio input is not supported"),
+    ({"type": "video_url"}, "video input is not supported"),
+])
+def test_what_is_no_text_is_refused(part: Any, message: str) -> None:
+    """A template could put a mark in its place, and the model would answer as if it had seen it."""
+    with pytest.raises(RequestError, match=message):
+        template_messages([USER, {"role": "user", "content": [part]}], PLAIN)
