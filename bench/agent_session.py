@@ -147,7 +147,7 @@ class OpenAIAgent(Agent):
         completion = self.client.chat.completions.create(
             model=self.model, max_tokens=self.max_tokens, tools=tools,
             messages=[{"role": "system", "content": self.system}, *messages],
-            tool_choice="required" if has_calls else "none")
+            tool_choice="required" if has_calls else "none", parallel_tool_calls=False)
         message, usage = completion.choices[0].message, completion.usage
         assert usage is not None
         assert usage.prompt_tokens_details is not None
@@ -179,7 +179,8 @@ class AnthropicAgent(Agent):
         with self.client.messages.stream(
                 model=self.model, max_tokens=self.max_tokens, messages=messages, tools=tools,
                 system=[{"type": "text", "text": self.system, "cache_control": {"type": "ephemeral"}}],
-                tool_choice={"type": "any"} if has_calls else {"type": "none"}) as stream:
+                tool_choice={"type": "any", "disable_parallel_tool_use": True} if has_calls else {"type": "none"}
+        ) as stream:
             message = stream.get_final_message()
         usage = message.usage
         n_cached = usage.cache_read_input_tokens or 0
