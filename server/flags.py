@@ -49,8 +49,10 @@ VARIABLES = {
     "--skip-chat-parsing": "SKIP_CHAT_PARSING", "--timeout": "TIMEOUT", "--reasoning-budget": "THINK_BUDGET",
     "--reasoning-budget-message": "THINK_BUDGET_MESSAGE",
     "--prefill-assistant": "PREFILL_ASSISTANT", "--models-dir": "MODELS_DIR", "--models-preset": "MODELS_PRESET",
-    "--models-max": "MODELS_MAX",
-    "--models-autoload": "MODELS_AUTOLOAD",
+    "--models-max": "MODELS_MAX", "--models-autoload": "MODELS_AUTOLOAD", "--pooling": "POOLING", "--spec-draft-model": "SPEC_DRAFT_MODEL",
+    "--spec-draft-hf": "SPEC_DRAFT_HF_REPO", "--spec-draft-n-max": "SPEC_DRAFT_N_MAX",
+    "--spec-draft-n-min": "SPEC_DRAFT_N_MIN", "--spec-draft-p-min": "SPEC_DRAFT_P_MIN", "--spec-type": "SPEC_TYPE",
+    "--spec-synth-rates": "SPEC_SYNTH_RATES",
 }
 
 
