@@ -14,7 +14,7 @@ from ggpy.hub.modelfile import parameter_lines
 from ggpy.hub.store import ModelStore
 from ggpy.server.context import Server
 from ggpy.server.errors import NotFoundError
-from ggpy.server.models import Entry
+from ggpy.server.models import Entry, LoadedModel
 from ggpy.server.ollama_cards import Card, card_of, model_info, modelfile_text, parameter_text, rfc3339
 from ggpy.server.ollama_lines import Line, ollama_body, read_body
 from ggpy.server.ollama_names import find_entry, model_field, shown_name
@@ -38,9 +38,11 @@ def routes(server: Server) -> list[Route]:
         return json_response({"models": await asyncio.to_thread(listed, server)})
 
     async def ps(request: web.Request) -> web.Response:
-        loaded = [entry for entry in server.models.entries.values() if entry.loaded is not None]
-        loaded.sort(key=lambda entry: -expires_s(entry))
-        return json_response({"models": [running(entry, server) for entry in loaded]})
+        loaded = [(entry, entry.loaded, expires_s(entry)) for entry in server.models.entries.values()
+                  if entry.loaded is not None]
+        loaded.sort(key=lambda found: -found[2])
+        return json_response({"models": await asyncio.to_thread(
+            lambda: [running(entry, model, until_s, server) for entry, model, until_s in loaded])})
 
     async def show(request: web.Request) -> web.Response:
         fields = await read_body(request)
@@ -102,12 +104,11 @@ def expires_s(entry: Entry) -> float:
     return time.time() + min(entry.keep_s, FOREVER_S) - idle_s
 
 
-def running(entry: Entry, server: Server) -> Line:
+def running(entry: Entry, model: LoadedModel, until_s: float, server: Server) -> Line:
     """A loaded model."""
-    assert entry.loaded is not None
     card = card_of(entry, server.settings)
-    return {**named(entry, card), "size": entry.loaded.info.size_bytes, "expires_at": rfc3339(expires_s(entry)),
-            "size_vram": 0, "context_length": entry.loaded.n_ctx}
+    return {**named(entry, card), "size": model.info.size_bytes, "expires_at": rfc3339(until_s),
+            "size_vram": 0, "context_length": model.n_ctx}
 
 
 def shown(entry: Entry, server: Server, *, has_arrays: bool) -> Line:
