@@ -81,7 +81,8 @@ class PreparedChat:
     def reader(self, model: LoadedModel) -> AnswerReader:
         """What takes one answer apart."""
         return AnswerReader(model.tokenizer, self.style, self.tool_format, self.request.tools,
-                            reasoning_format=self.request.reasoning_format, is_open=self.is_open)
+                            reasoning_format=self.request.reasoning_format, is_open=self.is_open,
+                            has_controls=model.shows_special)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,27 +47,24 @@ def answer_constraint(content: ConstraintSpec | None, style: AnswerStyle, *, is_
     whose arguments are no JSON are left to the model. `is_open` says that the prompt has begun thoughts, `is_off` that
     there are to be none. Raises RequestError for tools beside a grammar.
     """
-    tool_format = style.tool_format
+    tool_format, tags = style.tool_format, style.reasoning
+    thoughts = ("" if is_open else tags.begin, tags.end) if is_open or (style.knows_thoughts and not is_off) else None
     if tools and choice != "none":
         if content is not None and content.kind == "gbnf":
             raise RequestError("Cannot use custom grammar constraints with tools.")
-        is_forced = choice != "auto"
-        if tool_format.shape is not None and not is_forced and content is None:
-            if not tool_format.triggers:
-                return None
-            return ConstraintSpec("tools", calls_source(tool_format.shape, tools, choice, is_parallel, has_begun=True),
-                                  after=tool_format.triggers)
-        if tool_format.shape is not None:
+        is_forced, shape = choice != "auto", tool_format.shape
+        if shape is not None and not is_forced and content is None:
+            source = calls_source(shape, tools, choice, is_parallel, has_begun=True)
+            triggers = tool_format.triggers
+            return ConstraintSpec("tools", source, after=triggers, thoughts=thoughts) if triggers else None
+        if shape is not None:
             schema = None if is_forced or content is None else schema_of(content)
-            content = ConstraintSpec("tools", calls_source(tool_format.shape, tools, choice, is_parallel, schema))
+            content = ConstraintSpec("tools", calls_source(shape, tools, choice, is_parallel, schema))
     if content is None:
         return None
     if tool_format.content_begin:
         return dataclasses.replace(content, after=(tool_format.content_begin,))
-    if not is_open and (is_off or not style.knows_thoughts):
-        return content
-    tags = style.reasoning
-    return dataclasses.replace(content, thoughts=("" if is_open else tags.begin, tags.end))
+    return dataclasses.replace(content, thoughts=thoughts)
 
 
 def calls_source(shape: CallShape, tools: Sequence[Mapping[str, Any]], choice: ToolChoice, is_parallel: bool,

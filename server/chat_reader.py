@@ -16,15 +16,17 @@ from ggpy.text.tool_calls import AnswerParser, AnswerStyle, CallBegin, Content, 
 class AnswerReader:
     """The events of one answer of a model that answers in `style`.
 
-    Control tokens are no text, but for those that tags of thoughts and marks of calls are made of.
+    Control tokens are no text, but for those that tags of thoughts and marks of calls are made of; with `has_controls`,
+    all of them are in the engine's texts already.
     """
 
     def __init__(self, tokenizer: Tokenizer, style: AnswerStyle, tool_format: ToolFormat | None,
                  tools: Sequence[Mapping[str, Any]], *, reasoning_format: ReasoningFormat = "auto",
-                 is_open: bool = False) -> None:
+                 is_open: bool = False, has_controls: bool = False) -> None:
         marks = tool_format.marks if tool_format is not None else ()
         self._tokenizer = tokenizer
-        self._shown = control_tokens(tokenizer, (*marks, style.reasoning.begin, style.reasoning.end))
+        texts = () if has_controls else (*marks, style.reasoning.begin, style.reasoning.end)
+        self._shown = control_tokens(tokenizer, texts)
         self._text = ShownText(tokenizer, self._shown)
         self._parser = AnswerParser(tool_format, tools, reasoning=style.reasoning, reasoning_format=reasoning_format,
                                     is_open=is_open)

@@ -67,7 +67,8 @@ async def read_limited(model: LoadedModel, job: Job, reader: AnswerReader,
 def close(whole: Answer, model: LoadedModel, reader: AnswerReader, limit: ThoughtLimit) -> tuple[Delta, list[Event]]:
     """End the thoughts of `whole`, whose text may lag behind its tokens."""
     closing = model.tokenizer.encode(limit.closing, add_special=False, parse_special=True)
-    text = StreamDecoder(model.tokenizer).extend(whole.tokens)[len(whole.text):] + limit.closing
+    decoder = StreamDecoder(model.tokenizer, special=model.shows_special)
+    text = decoder.extend(whole.tokens)[len(whole.text):] + limit.closing
     whole.tokens += closing
     whole.text += text
     delta = Delta(whole, text, tuple(closing), n_generated=len(whole.tokens), n_read=whole.n_prompt)

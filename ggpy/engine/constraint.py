@@ -24,4 +24,6 @@ class ConstraintSpec:
     kind: Kind
     source: str = ""
     after: tuple[str, ...] = ()     # the answer is free until one of these texts stands in it; (): from the start
-    thoughts: tuple[str, str] | None = None     # texts between which free text may stand first; "" stands already
+    # two texts between which free text may stand first; the first may be "", which stands already. What is `after`
+    # something in there is free, too
+    thoughts: tuple[str, str] | None = None

@@ -153,3 +153,20 @@ def accepts_all(spec: ConstraintSpec, text: str) -> bool:
             return False
         constraint.accept(token)
     return END in allowed(constraint)[0]
+
+
+@pytest.mark.parametrize("begin", ["<think>", "<call>", ""])
+def test_calls_in_thoughts_are_none(begin: str) -> None:
+    """A model may think about how it will call; what it says behind its thoughts counts."""
+    spec = ConstraintSpec("tools", calls(begin="<t>", end="</t>", has_begun=True), ("<t>",), (begin, "</think>"))
+    assert accepts_all(spec, f"{begin}ab <t>12</think><t>{SUM}</t>")
+    assert accepts_all(spec, f"{begin}ab <t>12</think>hello")
+    assert not accepts_all(spec, f"{begin}ab <t>12</think><t>12</t>")
+    assert accepts_all(spec, f"{begin}<t></think> <t> {TIME}</t>")
+
+
+def test_a_call_before_thoughts_is_one() -> None:
+    """The first of both counts."""
+    spec = ConstraintSpec("tools", calls(begin="<t>", end="</t>", has_begun=True), ("<t>",), ("<think>", "</think>"))
+    assert accepts_all(spec, f"<t>{SUM}</t>")
+    assert not accepts_all(spec, "<t><think>12</think>")

@@ -32,9 +32,10 @@ def names(spec: ConstraintSpec) -> list[str]:
 
 
 def test_calls_are_held_to_their_schemas_once_they_have_begun() -> None:
-    """The model may call or not; thoughts and text before a call are free."""
+    """The model may call or not; thoughts and text before a call are free, and what is in thoughts is no call."""
     found = constraint(THINKING)
-    assert (found.kind, found.after, found.thoughts, names(found)) == ("tools", ("<tool_call>",), None, ["f", "g"])
+    assert (found.kind, found.after, names(found)) == ("tools", ("<tool_call>",), ["f", "g"])
+    assert (found.thoughts, constraint(PLAIN).thoughts) == (("<think>", "</think>"), None)
     assert json.loads(found.source)["has_begun"]
 
 

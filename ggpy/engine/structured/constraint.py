@@ -14,7 +14,7 @@ from ggpy.engine.constraint import ConstraintSpec
 from ggpy.engine.structured.compiler import short
 from ggpy.engine.structured.grammar import compiled
 from ggpy.engine.structured.tokens import GrammarTokens
-from ggpy.engine.structured.trigger import Trigger
+from ggpy.engine.structured.trigger import Free, Trigger
 from ggpy.errors import GrammarError
 from ggpy.text import Tokenizer
 
@@ -67,24 +67,26 @@ class _Compiled:
         self.matcher.compute_bitmask()      # finds out what every copy would
         if self.matcher.is_error():
             raise GrammarError(f"there is no text that this {spec.kind} constraint allows")
-        self.trigger = Trigger([text.encode() for text in spec.after], tokens.pieces) if spec.after else None
+        self.trigger = trigger_of(spec, tokens) if spec.after else None
         self.all = np.full(-(-tokens.n_vocab // WORD_BITS), -1, np.int32)
         if tokens.n_vocab % WORD_BITS:
             self.all[-1] = (1 << tokens.n_vocab % WORD_BITS) - 1
         self._without: dict[tuple[bytes, ...], Mask] = {}
 
-    def free_mask(self, tail: bytes, matcher: LLMatcher) -> Mask:
+    def free_mask(self, free: Free, matcher: LLMatcher) -> Mask:
         """Every token, but those that complete a text of the trigger and go on as the grammar cannot begin.
 
         `matcher` stands at the beginning, and stays there.
         """
         assert self.trigger is not None
-        parts = self.trigger.parts(tail)
+        if free.in_thoughts:
+            return self.all
+        parts = self.trigger.parts(free)
         mask = self._without.get(parts)
         if mask is None:
             mask = self.all.copy()
             words = mask.view(np.uint32)
-            for token, rest in self.trigger.crossing(tail):
+            for token, rest in self.trigger.crossing(free):
                 if token in self.tokens.special or not self.can_begin(rest, matcher):
                     words[token // WORD_BITS] &= np.uint32(~(1 << token % WORD_BITS) & 0xFFFFFFFF)
             self._without[parts] = mask
@@ -95,6 +97,12 @@ class _Compiled:
         return matcher.validate_tokens(tokens) == len(tokens)
 
 
+def trigger_of(spec: ConstraintSpec, tokens: GrammarTokens) -> Trigger:
+    """What ends the free part of an answer to `spec`."""
+    thoughts = None if spec.thoughts is None else (spec.thoughts[0].encode(), spec.thoughts[1].encode())
+    return Trigger([text.encode() for text in spec.after], tokens.pieces, thoughts)
+
+
 class Constraint:
     """How far the answer of one request is in its grammar. One thread at a time may use it."""
 
@@ -103,7 +111,7 @@ class Constraint:
         self._matcher: LLMatcher = compiled.matcher.deep_copy()
         self._eog_ids = compiled.tokens.tokenizer.eog_ids
         self._is_free = compiled.trigger is not None
-        self._tail = b""            # of the free text
+        self._free = Free() if compiled.trigger is None else compiled.trigger.start
         self._has_ended = False
 
     @property
@@ -117,7 +125,7 @@ class Constraint:
         masks (1 + n_drafts, n_words): bit t % 32 of word t // 32 is set if token t may come. A row behind a draft that
         may not come allows all. Raises GrammarError if the grammar turns out to be too complex.
         """
-        saved, n_consumed = (self._is_free, self._tail), 0
+        saved, n_consumed = (self._is_free, self._free), 0
         self._fill_row(masks[0])
         for i, draft in enumerate(drafts, 1):
             n = self._try(draft)
@@ -130,7 +138,7 @@ class Constraint:
 
     def keep_valid(self, drafts: Sequence[int]) -> Sequence[int]:
         """The longest beginning of `drafts` that may come next; the end of an answer is none of it."""
-        saved, n_consumed, n_valid = (self._is_free, self._tail), 0, 0
+        saved, n_consumed, n_valid = (self._is_free, self._free), 0, 0
         for draft in drafts:
             n = self._try(draft)
             if n is None:
@@ -158,7 +166,7 @@ class Constraint:
 
     def _fill_row(self, mask: Mask) -> None:
         if self._is_free:
-            mask[:] = self._compiled.free_mask(self._tail, self._matcher)
+            mask[:] = self._compiled.free_mask(self._free, self._matcher)
             return
         assert mask.flags["C_CONTIGUOUS"], "llguidance writes to its address"
         self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
@@ -175,16 +183,16 @@ class Constraint:
         if not self._is_free:
             return 1 if self._matcher.try_consume_tokens([token]) == 1 else None
         assert self._compiled.trigger is not None
-        tail, rest = self._compiled.trigger.step(self._tail, token)
+        free, rest = self._compiled.trigger.step(self._free, token)
         tokens = self._compiled.tokens.index.tokenize_bytes(rest) if rest else []
         if tokens and self._matcher.validate_tokens(tokens) < len(tokens):
             return None
         if tokens:
             self._matcher.consume_tokens(tokens)
-        self._tail, self._is_free = tail, rest is None
+        self._free, self._is_free = free, rest is None
         return len(tokens)
 
-    def _go_back(self, saved: tuple[bool, bytes], n_consumed: int) -> None:
+    def _go_back(self, saved: tuple[bool, Free], n_consumed: int) -> None:
         if n_consumed:
             self._matcher.rollback(n_consumed)
-        self._is_free, self._tail = saved
+        self._is_free, self._free = saved

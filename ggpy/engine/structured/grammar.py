@@ -46,6 +46,6 @@ def compiled(spec: ConstraintSpec, tokens: GrammarTokens) -> LLMatcher:
 
 
 def _compiled(grammar: str, spec: ConstraintSpec, tokens: GrammarTokens) -> LLMatcher:
-    if spec.thoughts is not None:
+    if spec.thoughts is not None and not spec.after:
         grammar = behind_thoughts(grammar, *spec.thoughts, tokens)
     return compile_grammar(tokens.index, grammar)
