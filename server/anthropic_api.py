@@ -75,9 +75,10 @@ async def whole(model: LoadedModel, wanted: MessageRequest, chat: PreparedChat) 
     """A reply in one piece."""
     (found,) = await complete_chat(model, chat)
     said, answer = found.said, found.answer
+    blocks = [] if wanted.is_warming else content_blocks(said.reasoning, said.content, said.calls)
     return json_response(message_object(
-        new_message_id(), model.name, content_blocks(said.reasoning, said.content, said.calls),
-        ending(answer, found.finish_reason, wanted), usage(answer, wanted, len(answer.tokens))))
+        new_message_id(), model.name, blocks, ending(answer, found.finish_reason, wanted),
+        usage(answer, wanted, len(answer.tokens))))
 
 
 async def events(model: LoadedModel, wanted: MessageRequest, chat: PreparedChat) -> AsyncGenerator[bytes, None]:
@@ -90,7 +91,7 @@ async def events(model: LoadedModel, wanted: MessageRequest, chat: PreparedChat)
             if not is_begun:
                 is_begun = True
                 yield writer.start(usage(answer, wanted, 0))
-            if data := b"".join(map(writer.write, delta.events)):
+            if not wanted.is_warming and (data := b"".join(map(writer.write, delta.events))):
                 yield data
             if delta.is_last:
                 assert delta.finish_reason is not None, "the last delta says why"
@@ -100,6 +101,8 @@ async def events(model: LoadedModel, wanted: MessageRequest, chat: PreparedChat)
 
 def ending(answer: Answer, reason: FinishReason, wanted: MessageRequest) -> Ending:
     """Why an answer ended, in Anthropic's words."""
+    if wanted.is_warming:
+        return Ending("max_tokens")
     if reason == "tool_calls":
         return Ending("tool_use")
     if reason == "length":
@@ -112,4 +115,5 @@ def ending(answer: Answer, reason: FinishReason, wanted: MessageRequest) -> Endi
 def usage(answer: Answer, wanted: MessageRequest, n_generated: int) -> Usage:
     """Of a prompt that is kept, all that was read anew is stored, but for the last token: that is read each time."""
     n_stored = max(0, answer.n_prompt - answer.n_cached - 1) if wanted.is_kept else 0
-    return Usage(answer.n_prompt, answer.n_cached, n_stored, n_generated, answer.cache_miss)
+    n_told = 0 if wanted.is_warming else n_generated
+    return Usage(answer.n_prompt, answer.n_cached, n_stored, n_told, answer.cache_miss)

@@ -33,6 +33,7 @@ class MessageRequest:
     chat: ChatRequest
     stop_sequences: tuple[str, ...]
     is_stream: bool
+    is_warming: bool            # nothing is to be answered: the prompt is read for later requests
 
     @property
     def is_kept(self) -> bool:
@@ -57,7 +58,7 @@ def read_request(fields: Fields, server: Server, model: LoadedModel, *, is_offic
         fields.nested("metadata").text("user_id")
     chat = read_chat(Fields(body), server, model)
     return MessageRequest(replace(chat, job=replace(chat.job, keep_s=read_keep_s(fields))), stop,
-                          fields.boolean("stream", default=False))
+                          fields.boolean("stream", default=False), body["max_tokens"] == 0)
 
 
 def refuse_pictures(messages: list[Message], *, is_official: bool) -> None:

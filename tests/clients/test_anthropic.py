@@ -174,6 +174,15 @@ def test_a_prompt_is_stored_where_it_says_so(anthropic_client: anthropic.Anthrop
     assert second.cache_read_input_tokens == first.cache_creation_input_tokens + (first.cache_read_input_tokens or 0)
 
 
+def test_a_prompt_may_be_read_for_later_alone(anthropic_client: anthropic.Anthropic, script: Script) -> None:
+    """With `max_tokens` 0."""
+    script("Hi.", "Hi.")
+    system = "Another long text. " * 20
+    first = ask(anthropic_client, system=system, max_tokens=0)
+    assert (first.content, first.stop_reason, first.usage.output_tokens) == ([], "max_tokens", 0)
+    assert ask(anthropic_client, system=system).usage.input_tokens == 1
+
+
 @pytest.mark.parametrize(("fields", "words"), [
     ({"messages": [{"role": "user", "content": [{"type": "image", "source": {
         "type": "base64", "media_type": "image/png", "data": "QUJD"}}]}]}, "image input is not supported"),
