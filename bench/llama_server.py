@@ -1,4 +1,4 @@
-"""llama-server as a process of a benchmark: its flags, its start and its end."""
+"""A server as a process of a benchmark: llama-server's flags, and the start and end of any that has its API."""
 
 from __future__ import annotations
 
@@ -30,20 +30,21 @@ def flags(n_clients: int, n_threads: int, n_longest: int, pool_tokens: int, toke
 
 
 @asynccontextmanager
-async def running(program: Path, model: Path, arguments: Sequence[str]) -> AsyncIterator[str]:
-    """The URL of a server that has loaded `model`. Raises SystemExit with its last words if it does not start."""
+async def running(program: Sequence[str], model: Path, arguments: Sequence[str]) -> AsyncIterator[str]:
+    """The URL of a server that has loaded `model`; `program` is what starts it. Raises SystemExit with its last words
+    if it does not start."""
     port = free_port()
-    command = [str(program), "-m", str(model), "--host", "127.0.0.1", "--port", str(port), *arguments]
+    command = [*program, "-m", str(model), "--host", "127.0.0.1", "--port", str(port), *arguments]
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
         try:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
         except OSError as error:
-            raise SystemExit(f"{program} does not start: {error.strerror}") from error
+            raise SystemExit(f"{program[0]} does not start: {error.strerror}") from error
         try:
             url = f"http://127.0.0.1:{port}"
             if not await is_healthy(url, process):
                 log.seek(0)
-                raise SystemExit(f"{program} did not become ready: {log.read()[-2000:]}")
+                raise SystemExit(f"{program[0]} did not become ready: {log.read()[-2000:]}")
             yield url
         finally:
             process.terminate()

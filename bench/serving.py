@@ -97,7 +97,7 @@ class Comparison:
         flags = llama_server.flags(self._args.clients, s.n_threads, s.n_ctx, s.pool_tokens, s.token_bytes)
         flags += shlex.split(self._args.peer_flags)
         print(f"llama-server {' '.join(flags)}", file=sys.stderr, flush=True)
-        async with (llama_server.running(self._args.peer_bin / "llama-server", s.model, flags) as url,
+        async with (llama_server.running([str(self._args.peer_bin / "llama-server")], s.model, flags) as url,
                     LlamaServer(url, "llama-server") as target):
             yield target
 

@@ -59,7 +59,7 @@ def test_a_small_pool_has_fewer_slots() -> None:
 def test_the_server_is_ended_with_the_benchmark(tmp_path: Path) -> None:
     """It was healthy within, and nobody listens afterwards."""
     async def run() -> None:
-        async with llama_server.running(program(tmp_path, FAKE_SERVER), Path("model.gguf"), ["-np", "8"]) as url:
+        async with llama_server.running([str(program(tmp_path, FAKE_SERVER))], Path("model.gguf"), ["-np", "8"]) as url:
             assert url.startswith("http://127.0.0.1:")
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
@@ -71,7 +71,7 @@ def test_the_server_is_ended_with_the_benchmark(tmp_path: Path) -> None:
 def test_a_server_that_does_not_start_leaves_its_last_words(tmp_path: Path) -> None:
     """Such as that it cannot read the model."""
     async def run() -> None:
-        async with llama_server.running(program(tmp_path, "raise SystemExit('no such model')"), Path("m"), []):
+        async with llama_server.running([str(program(tmp_path, "raise SystemExit('no such model')"))], Path("m"), []):
             pass
 
     with pytest.raises(SystemExit, match="did not become ready: no such model"):
