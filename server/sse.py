@@ -12,6 +12,7 @@ from aiohttp import web
 
 from ggpy.errors import GgpyError
 from ggpy.server.errors import ErrorInfo, info_of
+from ggpy.server.patience import patience
 from ggpy.server.recordings import CURRENT
 
 CONTENT_TYPE = "text/event-stream"
@@ -94,7 +95,8 @@ class Output:
 
     async def _sent(self, sending: Awaitable[object]) -> None:
         try:
-            await sending
+            async with patience(self._request):
+                await sending
         except (ConnectionError, TimeoutError) as error:
             # what the transport still holds for somebody who does not read goes with it
             if isinstance(error, TimeoutError) and self._request.transport is not None:
