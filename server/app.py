@@ -24,11 +24,13 @@ from ggpy.server import (
     ollama_api,
     openai_chat,
     openai_completions,
+    openapi,
     page,
     responses_api,
 )
 from ggpy.server.context import Server
 from ggpy.server.errors import Body, ErrorInfo, LoadingError, NotFoundError, info_of, llama_body
+from ggpy.server.patience import PATIENCE_S
 from ggpy.server.replies import error_response
 from ggpy.server.routes import Handler, Route
 from ggpy.server.security import check_host, check_key, cors_headers
@@ -58,7 +60,8 @@ def make_app(server: Server) -> web.Application:
 
     app.on_response_prepare.append(add_headers)
     app.on_cleanup.append(stop_recordings)
-    for dialect in (*DIALECTS, page.routes):        # the page's is the last, for it may serve any path
+    app[PATIENCE_S] = server.settings.timeout_s
+    for dialect in (*DIALECTS, openapi.routes, page.routes):    # the page's is the last: it may serve any path
         for route in dialect(server):
             handler = told(route)
             if route.method == "POST":
