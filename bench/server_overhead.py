@@ -1,9 +1,9 @@
 """What does HTTP cost? The engine's speed with 16 streams through `ggpy serve` and without it, and cached prompts.
 
-`python bench/server_overhead.py [MODEL]`: a catalogue name or a path, smollm2 by default. First 16 clients with chats of
-their own, the engine alone and then through the server's APIs; what HTTP, JSON and server-sent events cost is what is
-missing to the engine's tokens a second. Then the time to the first token of a prompt of 1,000 tokens that the cache has
-but for the last one: one after the other, and 16 at a time.
+`python bench/server_overhead.py [MODEL]`: a catalogue name or a path, smollm2 by default. First 16 clients with chats
+of their own, the engine alone and then through the server's APIs; what HTTP, JSON and server-sent events cost is what
+is missing to the engine's tokens a second. Then the time to the first token of a prompt of 1,000 tokens that the cache
+has but for the last one: one after the other, and 16 at a time.
 
 The client shares the processor with both, and parses every event. Prints tables and one line of JSON.
 """
