@@ -14,7 +14,7 @@ from typing import Any
 from ggpy.errors import GgpyError, RequestError
 from ggpy.machine import available_memory_bytes
 from ggpy.server.errors import LoadingError
-from ggpy.server.models import Entry, LoadedModel, State, open_model
+from ggpy.server.models import Entry, LoadedModel, State, can_share, open_model, share_model
 from ggpy.server.settings import ServerSettings
 
 LOOK_S = 0.25           # how often it is looked for models that nobody uses
@@ -102,7 +102,9 @@ class ModelManager:
         loaded, entry.loaded = entry.loaded, None
         if loaded is not None:
             self._set_state(entry, state)
-            await loaded.client.aclose()
+            if not any(other.loaded is not None and other.loaded.client is loaded.client
+                       for other in self.entries.values()):
+                await loaded.client.aclose()
         self._changed.set()
 
     async def watch(self) -> None:
@@ -149,8 +151,8 @@ class ModelManager:
             if entry.loading is not None:
                 entry.loading.cancel()
         await asyncio.gather(*(entry.loading for entry in entries if entry.loading is not None), return_exceptions=True)
-        clients = [entry.loaded.client for entry in entries if entry.loaded is not None]
-        await asyncio.gather(*(client.aclose("cancel") for client in clients))
+        clients = {id(entry.loaded.client): entry.loaded.client for entry in entries if entry.loaded is not None}
+        await asyncio.gather(*(client.aclose("cancel") for client in clients.values()))
 
     async def _wanted(self, entry: Entry) -> LoadedModel:
         """As `load`, but if nobody waits any more and it has no place yet it is not loaded."""
@@ -164,10 +166,16 @@ class ModelManager:
     async def _load(self, entry: Entry) -> LoadedModel:
         try:
             async with self._turn:
-                await self._make_room(entry)
-                self._set_state(entry, "loading")
+                shared = await self._shared(entry)
+                if shared is None:
+                    await self._make_room(entry)
+                    self._set_state(entry, "loading")
+                else:
+                    entry.loaded = entry.last = shared
             entry.error = None
-            entry.loaded = entry.last = await open_model(entry, entry.settings or self.settings)
+            if shared is None:
+                entry.loaded = entry.last = await open_model(entry, entry.settings or self.settings)
+            assert entry.loaded is not None
             entry.last_used_s, entry.metrics = time.monotonic(), None
             self._set_state(entry, "loaded")
             return entry.loaded
@@ -181,6 +189,19 @@ class ModelManager:
         finally:
             entry.loading = None
             self._changed.set()
+
+    async def _shared(self, entry: Entry) -> LoadedModel | None:
+        """The model of `entry` by another's engine, where one was made of the other; None if none runs that fits."""
+        settings = entry.settings or self.settings
+        for other in list(self.entries.values()):
+            loaded = other.loaded
+            if loaded is None or (entry.stored is None and other.stored is None):
+                continue
+            if await can_share(entry, settings, loaded, other.settings or self.settings):
+                shared = await share_model(entry, settings, loaded)
+                if other.loaded is loaded:      # it has not gone meanwhile
+                    return shared
+        return None
 
     async def _make_room(self, entry: Entry) -> None:
         """Wait until `entry` may be loaded; models that nobody uses go, the one that was not used for longest first."""
@@ -197,7 +218,9 @@ class ModelManager:
     def _has_room(self, entry: Entry) -> bool:
         if self.is_single:
             return True
-        n_loaded = sum(other.loaded is not None or other.state == "loading" for other in self.entries.values())
+        entries = self.entries.values()
+        n_loaded = len({id(other.loaded.client) for other in entries if other.loaded is not None}) \
+            + sum(other.loaded is None and other.state == "loading" for other in entries)
         if n_loaded >= self._max_loaded:
             return False
         available, size = available_memory_bytes(), entry.size_bytes()

@@ -125,6 +125,24 @@ async def open_model(entry: Entry, settings: ServerSettings) -> LoadedModel:
                        settings.options.shows_special)
 
 
+async def share_model(entry: Entry, settings: ServerSettings, loaded: LoadedModel) -> LoadedModel:
+    """The model of `entry` by the engine that runs already for the same file. Raises what its template raises."""
+    metadata = (await asyncio.to_thread(GGUFFile, loaded.info.path)).metadata
+    text = await asyncio.to_thread(ModelText, metadata, settings.chat_template)
+    return replace(loaded, name=entry.name, text=text, defaults=settings.sampling_of(metadata), answers=AnswerMemory())
+
+
+async def can_share(entry: Entry, settings: ServerSettings, loaded: LoadedModel, its: ServerSettings) -> bool:
+    """Whether the engine of `loaded`, which runs by the settings `its`, is what `entry` wants: same file, same way."""
+    if options_for(loaded.info, settings) != options_for(loaded.info, its) or settings.n_slots != its.n_slots:
+        return False
+    try:
+        path = await asyncio.to_thread(resolve_model, entry.source, offline=True)
+    except GgpyError:
+        return False
+    return path.resolve() == loaded.info.path.resolve()
+
+
 def options_for(info: ModelInfo, settings: ServerSettings) -> ModelOptions:
     """How a model is to run: the context is divided among the slots, or belongs to whoever needs it.
 

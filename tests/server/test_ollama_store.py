@@ -338,3 +338,24 @@ def test_a_template_of_go_is_understood(router: Served, make: Callable[..., Repl
     plain = {"model": "tiny", "prompt": "<u>x</u>", "raw": True, "stream": False, "options": {"num_predict": 1}}
     assert router.post("/api/generate", body).json["prompt_eval_count"] == router.post("/api/generate", plain).json[
         "prompt_eval_count"]
+
+
+def test_models_of_one_file_share_its_engine(router: Served, make: Callable[..., Reply]) -> None:
+    """As long as they are to run in the same way; it ends with the last of them."""
+    entries = router.server.models.entries
+    make("near", **{"from": "tiny", "system": "S", "template": "{{ .System }}{{ .Prompt }}{{ .Response }}"})
+    make("far", **{"from": "tiny", "parameters": {"num_ctx": 128}})
+    ask = {"prompt": "a", "stream": False, "options": {"num_predict": 1}}
+    counts = [router.post("/api/generate", {"model": name, **ask}).json["prompt_eval_count"]
+              for name in ("tiny", "near", "far")]
+    tiny, near, far = (entries[name].loaded for name in ("tiny", "near:latest", "far:latest"))
+    assert tiny is not None
+    assert near is not None
+    assert far is not None
+    assert near.client is tiny.client is not far.client
+    assert (near.n_ctx, far.n_ctx) == (256, 128)
+    assert counts[0] == counts[2] != counts[1]
+    for name in ("tiny", "far"):
+        router.post("/api/generate", {"model": name, "keep_alive": 0})
+    assert [model["name"] for model in router.get("/api/ps").json["models"]] == ["near:latest"]
+    assert router.post("/api/generate", {"model": "near", **ask}).json["prompt_eval_count"] == counts[1]
