@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import anthropic
 import pytest
 from anthropic.types import MessageParam, ToolParam
 
+from ggpy.engine.messages import Generate, Tokens
 from tests.clients.conftest import KEY
+from tests.server.conftest import Served
 
 HELLO: list[MessageParam] = [{"role": "user", "content": "Hello"}]
 LOOK: ToolParam = {"name": "look", "description": "Lists a folder.", "input_schema": {
@@ -163,15 +165,26 @@ def test_tokens_are_counted_as_they_are_read(anthropic_client: anthropic.Anthrop
     assert usage.input_tokens + (usage.cache_read_input_tokens or 0) == counted
 
 
-def test_a_prompt_is_stored_where_it_says_so(anthropic_client: anthropic.Anthropic, script: Script) -> None:
-    """And read from the cache the next time; what is neither is the last token."""
+def test_a_prompt_is_stored_where_it_says_so(anthropic_client: anthropic.Anthropic, script: Script, served: Served,
+                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    """And read from the cache the next time; what is neither is the last token. It is evicted last for an hour."""
     script("a", "b")
+    loaded = served.server.models.single.loaded
+    assert loaded is not None
+    generate, requests = loaded.client.generate, list[Generate]()
+
+    def noted(request: Generate) -> AsyncGenerator[Tokens, None]:
+        requests.append(request)
+        return generate(request)
+
+    monkeypatch.setattr(loaded.client, "generate", noted)
     system: Any = [{"type": "text", "text": "A long text. " * 20, "cache_control": {"type": "ephemeral", "ttl": "1h"}}]
     first, second = (ask(anthropic_client, system=system).usage for _ in range(2))
     assert first.cache_creation_input_tokens
     assert first.cache_creation_input_tokens > 100
     assert (first.input_tokens, second.input_tokens, second.cache_creation_input_tokens) == (1, 1, 0)
     assert second.cache_read_input_tokens == first.cache_creation_input_tokens + (first.cache_read_input_tokens or 0)
+    assert [request.keep_s for request in requests] == [3600, 3600]
 
 
 def test_a_prompt_may_be_read_for_later_alone(anthropic_client: anthropic.Anthropic, script: Script) -> None:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ggpy.server.anthropic_reply import Ending, EventWriter, Usage, content_blocks, error_body, message_object
+from ggpy.server.anthropic_reply import (
+    Ending,
+    EventWriter,
+    Usage,
+    content_blocks,
+    error_body,
+    error_frame,
+    message_object,
+)
 from ggpy.server.errors import ErrorInfo
 from ggpy.text.tool_calls import CallArguments, CallBegin, CallEnd, Content, Reasoning, ToolCall
 from ggpy.text.tool_calls.events import Event
@@ -88,3 +96,5 @@ def test_errors_have_anthropics_types() -> None:
     assert told["request_id"].startswith("req_")
     assert told["error"] == {"type": "overloaded_error", "message": "Loading model", "code": 503}
     assert error_body(ErrorInfo(418, "x", "y"))["error"]["type"] == "api_error"
+    frame = error_frame(ErrorInfo(500, "server_error", "oh"))
+    assert frame.startswith(b'event: error\ndata: {"type":"error","error":{')
