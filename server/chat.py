@@ -75,8 +75,15 @@ class PreparedChat:
         request = self.request
         if request.thought_tokens is None and request.switch is None:
             return None
-        return ThoughtLimit(self.style.reasoning.closing(request.thought_message), request.thought_tokens,
-                            request.switch)
+        return ThoughtLimit(request.thought_message + self._thought_end, request.thought_tokens, request.switch)
+
+    @property
+    def _thought_end(self) -> str:
+        """What stands behind thoughts: where calls may follow, it leaves that open."""
+        opening = self.style.tool_format.opening
+        if self.request.tools and opening is not None and opening.thoughts is not None:
+            return opening.thoughts[1]
+        return self.style.reasoning.end
 
     def reader(self, model: LoadedModel) -> AnswerReader:
         """What takes one answer apart."""

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from ggpy.engine.constraint import ConstraintSpec
 from ggpy.errors import RequestError
 from ggpy.server.errors import FieldError
-from ggpy.text.tool_calls import AnswerStyle, CallShape
+from ggpy.text.tool_calls import AnswerStyle, ToolFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,9 @@ def answer_constraint(content: ConstraintSpec | None, style: AnswerStyle, *, is_
                       is_parallel: bool = True) -> ConstraintSpec | None:
     """The constraint of a whole answer whose content is to meet `content`; thoughts are free.
 
-    Calls that have to come are written from the start, others are held to their schemas once they have begun. Formats
-    whose arguments are no JSON are left to the model. `is_open` says that the prompt has begun thoughts, `is_off` that
-    there are to be none. Raises RequestError for tools beside a grammar.
+    Calls that have to come are written from the start, others are held to their schemas once they have begun. Where
+    arguments are no JSON, they are left to the model, but for the names of calls that have to come. `is_open` says that
+    the prompt has begun thoughts, `is_off` that there are to be none. Raises RequestError for tools beside a grammar.
     """
     tool_format, tags = style.tool_format, style.reasoning
     thoughts = ("" if is_open else tags.begin, tags.end) if is_open or (style.knows_thoughts and not is_off) else None
@@ -54,12 +54,15 @@ def answer_constraint(content: ConstraintSpec | None, style: AnswerStyle, *, is_
             raise RequestError("Cannot use custom grammar constraints with tools.")
         is_forced, shape = choice != "auto", tool_format.shape
         if shape is not None and not is_forced and content is None:
-            source = calls_source(shape, tools, choice, is_parallel, has_begun=True)
+            source = calls_source(tools, choice, is_parallel=is_parallel, has_begun=True, **dataclasses.asdict(shape))
             triggers = tool_format.triggers
             return ConstraintSpec("tools", source, after=triggers, thoughts=thoughts) if triggers else None
         if shape is not None:
             schema = None if is_forced or content is None else schema_of(content)
-            content = ConstraintSpec("tools", calls_source(shape, tools, choice, is_parallel, schema))
+            content = ConstraintSpec("tools", calls_source(tools, choice, is_parallel=is_parallel, content=schema,
+                                                           **dataclasses.asdict(shape)))
+        elif is_forced:
+            return opened_call(tool_format, tools, choice, thoughts)
     if content is None:
         return None
     if tool_format.content_begin:
@@ -67,12 +70,21 @@ def answer_constraint(content: ConstraintSpec | None, style: AnswerStyle, *, is_
     return dataclasses.replace(content, thoughts=thoughts)
 
 
-def calls_source(shape: CallShape, tools: Sequence[Mapping[str, Any]], choice: ToolChoice, is_parallel: bool,
-                 content: Any = None, *, has_begun: bool = False) -> str:
-    """The source of a constraint of kind "tools": calls of those that `choice` lets be called, or `content`."""
+def calls_source(tools: Sequence[Mapping[str, Any]], choice: ToolChoice, *, is_parallel: bool, **options: Any) -> str:
+    """The source of a constraint of kind "tools": calls of those that `choice` lets be called."""
     allowed = [tool for tool in tools if not isinstance(choice, ToolName) or name_of(tool) == choice.name]
-    return json.dumps({**dataclasses.asdict(shape), "tools": allowed, "has_begun": has_begun, "content": content,
-                       "is_parallel": is_parallel and not isinstance(choice, ToolName)})
+    return json.dumps({**options, "tools": allowed, "is_parallel": is_parallel and not isinstance(choice, ToolName)})
+
+
+def opened_call(tool_format: ToolFormat, tools: Sequence[Mapping[str, Any]], choice: ToolChoice,
+                thoughts: tuple[str, str] | None) -> ConstraintSpec | None:
+    """That a call has to come whose arguments are the model's own affair: it begins with the name of a tool."""
+    opening = tool_format.opening
+    if opening is None:
+        return None
+    source = calls_source(tools, choice, is_parallel=False, begin=opening.before, name_end=opening.behind,
+                          is_free=not opening.has_json, marks=tool_format.marks)
+    return ConstraintSpec("tools", source, thoughts=thoughts and (opening.thoughts or thoughts))
 
 
 def schema_of(content: ConstraintSpec) -> Any:

@@ -170,3 +170,15 @@ def test_a_call_before_thoughts_is_one() -> None:
     spec = ConstraintSpec("tools", calls(begin="<t>", end="</t>", has_begun=True), ("<t>",), ("<think>", "</think>"))
     assert accepts_all(spec, f"<t>{SUM}</t>")
     assert not accepts_all(spec, "<t><think>12</think>")
+
+
+def test_arguments_may_be_free() -> None:
+    """Of a format that has no JSON: the name is that of a tool, and marks are control tokens that may come."""
+    source = calls(begin="<f=", name_end=">\n", is_free=True, marks=["<call>", "</f>"])
+    assert accepts("tools", source, "<f=add>\n<a>1</a> </f>")
+    assert accepts("tools", source, "<f=now>\n")
+    assert not accepts("tools", source, "<f=sub>\n")
+    assert not accepts("tools", source, "hello")
+    spec = ConstraintSpec("tools", source)
+    assert accepts_all(spec, "<f=now>\n<call>ab<call><call>12")
+    assert not accepts_all(spec, "<f=now>\n<bos>")

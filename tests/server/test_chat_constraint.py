@@ -47,7 +47,7 @@ def test_calls_that_have_to_come_are_written_from_the_start(choice: ToolChoice, 
     found = constraint(PLAIN, choice=choice)
     assert (found.after, found.thoughts, names(found)) == ((), None, tools)
     source = json.loads(found.source)
-    assert (source["has_begun"], source["is_parallel"]) == (False, is_parallel)
+    assert (source.get("has_begun", False), source["is_parallel"]) == (False, is_parallel)
 
 
 @pytest.mark.parametrize(("options", "thoughts"), [
@@ -68,11 +68,24 @@ def test_json_may_take_the_place_of_calls() -> None:
 
 
 def test_formats_without_json_are_left_to_the_model() -> None:
-    """Their arguments are no JSON."""
+    """Their arguments are no JSON; a call that has to come begins with the name of a tool."""
     style = AnswerStyle(BY_NAME["qwen-coder"], THINK, False)
     assert answer_constraint(None, style, is_open=False, tools=TOOLS) is None
-    assert answer_constraint(None, style, is_open=False, tools=TOOLS, choice="required") is None
     assert constraint(style, NUMBER) == NUMBER
+    found = constraint(style, choice=ToolName("g"))
+    source = json.loads(found.source)
+    assert (source["begin"], names(found), source["name_end"]) == ("<tool_call>\n<function=", ["g"], ">\n")
+    assert source["is_free"]
+
+
+def test_a_call_on_a_channel_of_its_own_comes_behind_thoughts() -> None:
+    """The tags around thoughts are not those in front of content."""
+    style = AnswerStyle(BY_NAME["harmony"], THINK, True)
+    found = constraint(style, choice="required")
+    source = json.loads(found.source)
+    assert (source["begin"], source["is_free"]) == ("<|channel|>commentary to=functions.", False)
+    assert found.thoughts == ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant")
+    assert constraint(style, choice="required", is_off=True).thoughts is None
 
 
 def test_content_behind_channels_begins_with_its_channel() -> None:

@@ -186,3 +186,22 @@ def test_arguments_that_break_off_leave_the_call_incomplete(name: str, text: str
     answer = parse_answer(text, BY_NAME[name])
     assert [(call.arguments, call.is_complete) for call in answer.calls] == [(arguments, False)]
     assert answer.content == content
+
+
+@pytest.mark.parametrize(("name", "rest"), [
+    ("qwen-coder", "<parameter=city>\nOslo\n</parameter>\n</function>\n</tool_call>"),
+    ("seed", "<parameter=city>Oslo</parameter>\n</function>\n</seed:tool_call>"),
+    ("glm", "<arg_key>city</arg_key>\n<arg_value>Oslo</arg_value>\n</tool_call>"),
+    ("minimax", '<parameter name="city">Oslo</parameter>\n</invoke>\n</minimax:tool_call>'),
+    ("minicpm", '<param name="city">Oslo</param></function>'), ("lfm", 'city="Oslo")]<|tool_call_end|>'),
+    ("function-gemma", "city:<escape>Oslo<escape>}<end_function_call>"),
+    ("gemma", 'city:<|"|>Oslo<|"|>}<tool_call|>'), ("harmony", '{"city": "Oslo"}<|call|>'),
+])
+def test_openings_begin_calls(name: str, rest: str) -> None:
+    """The opening of a format, the name between its parts, is how a call begins that the format reads."""
+    tool_format = BY_NAME[name]
+    assert tool_format.opening is not None
+    text = f"{tool_format.opening.before}get_time{tool_format.opening.behind}{rest}"
+    answer = parse_answer(text, tool_format, TOOLS)
+    assert [(call.name, json.loads(call.arguments)) for call in answer.calls] == [("get_time", {"city": "Oslo"})]
+    assert answer.content == ""

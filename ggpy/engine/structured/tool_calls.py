@@ -24,8 +24,9 @@ class ToolCalls:
     is `begin {"name": ..., "arguments": ...} end`. With `between`, several calls are one such text with that between
     them; without, each has its own begin and end, with or without a line break before it. Whitespace may stand between
     these texts and a call. With `name_end`, a call is no object but `name_begin name name_end {...} arguments_end`,
-    and `is_numbered` puts ":0" and the like behind the name. With `content`, a schema, JSON that meets it may take the
-    place of all calls.
+    and `is_numbered` puts ":0" and the like behind the name. With `is_free`, anything follows the `name_end` of the
+    first call, the control tokens in `marks` too. With `content`, a schema, JSON that meets it may take the place of
+    all calls.
     """
 
     tools: Sequence[Mapping[str, Any]]
@@ -40,6 +41,8 @@ class ToolCalls:
     name_end: str | None = None
     arguments_end: str = ""
     is_numbered: bool = False
+    is_free: bool = False
+    marks: Sequence[str] = ()
     content: Mapping[str, Any] | bool | None = None
 
     def source(self) -> str:
@@ -58,7 +61,7 @@ def tool_grammar(source: str, tokens: GrammarTokens) -> str:
                 else f" ({symbols(calls.between, tokens)} body)*")
     first = f"{first_begin} body {end}{more}" if calls.between is None else f"{first_begin} body{more} {end}"
     content = "" if calls.content is None else " | content"
-    lines = [f"start: {first}{content}", f"WS: /{WHITESPACE}/", "NUMBER: /:[0-9]{1,3}/"]
+    lines = [f"start: {first}{content}", f"WS: /{WHITESPACE}/", "NUMBER: /:[0-9]{1,3}/", "TEXT: /(?s:.+)/"]
     names: list[str] = []
     for i, tool in enumerate(calls.tools):
         name, schema = _tool(tool, f"$.tools[{i}]")
@@ -66,7 +69,8 @@ def tool_grammar(source: str, tokens: GrammarTokens) -> str:
             raise GrammarError(f"$.tools[{i}].name: there is a tool {shown_json(name)} before it")
         names.append(name)
         lines.append(f"call{i}: {_call(calls, name, f'arguments{i}', tokens)}")
-        lines.append(f"arguments{i}: %json {inline_schema(schema)}")
+        arguments = _anything(calls, tokens) if calls.is_free else f"%json {inline_schema(schema)}"
+        lines.append(f"arguments{i}: {arguments}")
     before = " WS?" if calls.begin and calls.name_end is None else ""
     behind = " WS?" if calls.end and calls.name_end is None else ""
     lines.append(f"body:{before} ({' | '.join(f'call{i}' for i in range(len(names)))}){behind}")
@@ -85,9 +89,16 @@ def _call(calls: ToolCalls, name: str, arguments: str, tokens: GrammarTokens) ->
     return f"{' WS? '.join(map(_literal, parts))} WS? {arguments} WS? {_literal('}')}"
 
 
+def _anything(calls: ToolCalls, tokens: GrammarTokens) -> str:
+    """Any text, with control tokens of the marks in it."""
+    found = {token for mark in calls.marks for token in tokens.encode(mark, parse_special=True)} & tokens.special
+    marks = " | ".join(f"<[{token}]>" for token in sorted(found - set(tokens.tokenizer.eog_ids)))
+    return "TEXT?" + (f" (({marks}) TEXT?)*" if marks else "")
+
+
 def _read(value: Any) -> ToolCalls:
     types = {"tools": list, "is_parallel": bool, "has_begun": bool, "is_numbered": bool, "between": (str, type(None)),
-             "name_end": (str, type(None)), "content": (dict, bool, type(None))}
+             "name_end": (str, type(None)), "is_free": bool, "marks": list, "content": (dict, bool, type(None))}
     if not isinstance(value, dict) or not isinstance(value.get("tools"), list) or not value["tools"]:
         raise GrammarError(f"$.tools: expected a list of tools, found {shown_json(value)}")
     if len(value["tools"]) > MAX_TOOLS:

@@ -11,9 +11,9 @@ from ggpy.text.tool_calls.events import (
     Reasoning,
     ToolCall,
 )
-from ggpy.text.tool_calls.format import CallShape, ToolFormat
+from ggpy.text.tool_calls.format import CallOpening, CallShape, ToolFormat
 from ggpy.text.tool_calls.known import FORMATS
 from ggpy.text.tool_calls.parser import AnswerParser, parse_answer
 
-__all__ = ["FORMATS", "Answer", "AnswerParser", "AnswerStyle", "CallArguments", "CallBegin", "CallEnd", "CallShape",
-           "Content", "Event", "Reasoning", "ToolCall", "ToolFormat", "detect", "parse_answer"]
+__all__ = ["FORMATS", "Answer", "AnswerParser", "AnswerStyle", "CallArguments", "CallBegin", "CallEnd", "CallOpening",
+           "CallShape", "Content", "Event", "Reasoning", "ToolCall", "ToolFormat", "detect", "parse_answer"]

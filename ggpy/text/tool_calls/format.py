@@ -37,6 +37,16 @@ class CallShape:
         return tuple(text for text in values if text)
 
 
+@dataclass(frozen=True, slots=True)
+class CallOpening:
+    """How a call begins whose arguments no grammar describes: `before`, the name, `behind`."""
+
+    before: str
+    behind: str
+    has_json: bool = False      # the arguments follow as JSON, and nothing else
+    thoughts: tuple[str, str] | None = None     # around thoughts in front of it, if not the template's tags
+
+
 @dataclass(frozen=True, kw_only=True)
 class ToolFormat(ABC):
     """How a family of models writes calls of tools.
@@ -50,6 +60,7 @@ class ToolFormat(ABC):
     begins: tuple[str, ...] = ()
     marks: tuple[str, ...] = ()
     shape: CallShape | None = None
+    opening: CallOpening | None = None      # for want of a shape
     told_by: tuple[str, ...] = ()   # what all stands in templates that describe the format; (): the first begin
     dropped: tuple[str, ...] = ()   # tags that are no part of the content
     reads_thoughts: bool = False    # thoughts are told by the format's own rules

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ggpy.text.tool_calls.code_calls import PYTHON_TAG
-from ggpy.text.tool_calls.format import CallShape, ToolFormat
+from ggpy.text.tool_calls.format import CallOpening, CallShape, ToolFormat
 from ggpy.text.tool_calls.functionary import FunctionTags, Recipients
 from ggpy.text.tool_calls.gemma import GemmaCalls
 from ggpy.text.tool_calls.harmony import MARKS, Harmony
@@ -73,24 +73,30 @@ FUNCTIONARY_TAGS = FunctionTags(name="functionary-tags", begins=("<function=", P
                                 shape=CallShape("<function=", "</function>", name_end=">"))
 FUNCTIONARY = Recipients(name="functionary")
 HARMONY = Harmony(name="harmony", marks=MARKS, reads_thoughts=True, content_begin="<|channel|>final<|message|>",
-                  told_by=("<|channel|>", "analysis"))
+                  told_by=("<|channel|>", "analysis"), opening=CallOpening(
+                      "<|channel|>commentary to=functions.", " <|constrain|>json<|message|>", has_json=True,
+                      thoughts=("<|channel|>analysis<|message|>", "<|end|><|start|>assistant")))
 
 QWEN_CODER = TaggedCalls(
     name="qwen-coder", begins=("<tool_call>", "<function="), call_begin="<function=", name_end=">",
     key_begin="<parameter=", key_end=">", value_end="</parameter>", call_end="</function>",
-    section_ends=("</tool_call>",), is_on_lines=True, marks=("<tool_call>", "</tool_call>"))
+    section_ends=("</tool_call>",), is_on_lines=True, marks=("<tool_call>", "</tool_call>"),
+    opening=CallOpening("<tool_call>\n<function=", ">\n"))
 SEED = TaggedCalls(
     name="seed", begins=("<seed:tool_call>", "<function="), call_begin="<function=", name_end=">",
     key_begin="<parameter=", key_end=">", value_end="</parameter>", call_end="</function>",
-    section_ends=("</seed:tool_call>",), marks=("<seed:tool_call>", "</seed:tool_call>"))
+    section_ends=("</seed:tool_call>",), marks=("<seed:tool_call>", "</seed:tool_call>"),
+    opening=CallOpening("<seed:tool_call>\n<function=", ">\n"))
 GLM = TaggedCalls(
     name="glm", begins=("<tool_call>",), key_begin="<arg_key>", key_end="</arg_key>", value_begin="<arg_value>",
     value_end="</arg_value>", call_end="</tool_call>",
-    marks=("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"))
+    marks=("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
+    opening=CallOpening("<tool_call>", "\n"))
 MINIMAX = TaggedCalls(
     name="minimax", begins=("<minimax:tool_call>",), call_begin='<invoke name="', name_end='">',
     key_begin='<parameter name="', key_end='">', value_end="</parameter>", call_end="</invoke>",
-    section_ends=("</minimax:tool_call>",), marks=("<minimax:tool_call>", "</minimax:tool_call>"))
+    section_ends=("</minimax:tool_call>",), marks=("<minimax:tool_call>", "</minimax:tool_call>"),
+    opening=CallOpening('<minimax:tool_call>\n<invoke name="', '">\n'))
 DEEPSEEK_TAGS = TaggedCalls(
     name="deepseek-tags", begins=("<｜DSML｜function_calls>", "<｜DSML｜tool_calls>"),
     call_begin='<｜DSML｜invoke name="', name_end='">', key_begin='<｜DSML｜parameter name="', key_end='"',
@@ -98,14 +104,17 @@ DEEPSEEK_TAGS = TaggedCalls(
     section_ends=("</｜DSML｜function_calls>", "</｜DSML｜tool_calls>"), marks=("｜DSML｜",))
 MINICPM = TaggedCalls(
     name="minicpm", begins=('<function name="',), call_begin='<function name="', name_end='">',
-    key_begin='<param name="', key_end='">', value_end="</param>", call_end="</function>")
+    key_begin='<param name="', key_end='">', value_end="</param>", call_end="</function>",
+    opening=CallOpening('<function name="', '">'))
 
 LFM = PythonCalls(name="lfm", begins=("<|tool_call_start|>",), ends=("<|tool_call_end|>",), is_bare=True,
-                  told_by=("List of tools: ",), marks=("<|tool_call_start|>", "<|tool_call_end|>"))
+                  told_by=("List of tools: ",), marks=("<|tool_call_start|>", "<|tool_call_end|>"),
+                  opening=CallOpening("<|tool_call_start|>[", "("))
 FUNCTION_GEMMA = GemmaCalls(name="function-gemma", begins=("<start_function_call>",), ends=("<end_function_call>",),
-                            quote="<escape>", marks=("<start_function_call>", "<end_function_call>", "<escape>"))
+                            quote="<escape>", marks=("<start_function_call>", "<end_function_call>", "<escape>"),
+                            opening=CallOpening("<start_function_call>call:", "{"))
 GEMMA = GemmaCalls(name="gemma", begins=("<|tool_call>",), ends=("<tool_call|>",), quote='<|"|>',
-                   marks=("<|tool_call>", "<tool_call|>", '<|"|>'))
+                   marks=("<|tool_call>", "<tool_call|>", '<|"|>'), opening=CallOpening("<|tool_call>call:", "{"))
 
 FORMATS: tuple[ToolFormat, ...] = (
     HARMONY, KIMI, DEEPSEEK_R1, DEEPSEEK, DEEPSEEK_TAGS, SOLAR, MISTRAL_LIST, MISTRAL, COMMAND_R7B, COMMAND_R,
