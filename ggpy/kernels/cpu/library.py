@@ -24,29 +24,39 @@ from ggpy.machine import usable_cores
 
 Progress = Callable[[str, int, int], None]      # kernel just finished ("" at first), how many are done, of how many
 
+AWAKE_S = 0.1       # who waits to start a worker looks so often whether there is still something for it
 # the folder of ggpy comes last, and the current folder not at all: nothing in it may pass for a module
 WORKER = "import sys; sys.path.append(sys.argv[1]); from ggpy.kernels.cpu.compile import main; main()"
 
 logger = logging.getLogger("ggpy")
 _engines: list[Any] = []                        # JIT engines own the code for the life of the process
 _addresses: dict[str, int] = {}
+_compiling: dict[str, threading.Event] = {}     # kernels that a thread compiles; it sets the event at the end
+_compiling_lock = threading.Lock()
+_worker_slots = threading.BoundedSemaphore(usable_cores())
 
 
 def addresses(names: Iterable[str], progress: Progress | None = None) -> dict[str, int]:
-    """Entry points of the named kernels, compiling those that the cache lacks.
+    """Entry points of the named kernels, compiling those that the cache lacks. Any thread may call it.
 
-    Raises KernelError with the compiler's own words if one cannot be made.
+    `progress` is told of what this call compiles, as opposed to another one at the same time. Raises KernelError with
+    the compiler's own words if a kernel cannot be made.
     """
     wanted = list(dict.fromkeys(names))
-    missing = [name for name in wanted if name not in _addresses and read_object(object_path(name)) is None]
-    if missing:
+    lacking = missing(wanted)
+    if lacking:
         _require_folder()
-        _compile(missing, progress)
+        _compile_once(lacking, progress)
     with interrupts_later():
         for name in wanted:
             if name not in _addresses:
                 _addresses[name] = _load(object_path(name))
     return {name: _addresses[name] for name in wanted}
+
+
+def missing(names: Iterable[str]) -> list[str]:
+    """Those of the named kernels that would have to be compiled, which takes seconds."""
+    return [name for name in names if name not in _addresses and read_object(object_path(name)) is None]
 
 
 @contextmanager
@@ -122,13 +132,55 @@ class _Pending:
         known |= modules_of(name)
         return name
 
+    @property
+    def has_more(self) -> bool:
+        return bool(self._names)
+
     def clear(self) -> None:
         with self._lock:
             self._names.clear()
 
 
+def _compile_once(names: list[str], progress: Progress | None) -> None:
+    """Has `names` compiled, but waits for those that other threads compile already.
+
+    If another thread fails, or is interrupted, it is this one's turn, so that each gets the error of its own kernels.
+    """
+    while True:
+        mine: list[str] = []
+        try:
+            others = _claim(names, mine)
+            if mine:
+                _compile(mine, progress)
+        finally:
+            for name in mine:
+                _compiling.pop(name).set()
+        if not others:
+            return
+        names = list(others)
+        for compiled in others.values():
+            compiled.wait()
+
+
+def _claim(names: list[str], mine: list[str]) -> dict[str, threading.Event]:
+    """Puts those of `names` into `mine` that nobody compiles; returns the others, with what their ends will set."""
+    others = {}
+    with _compiling_lock:
+        for name in names:
+            if (compiled := _compiling.get(name)) is not None:
+                others[name] = compiled
+            elif missing([name]):           # who compiled it meanwhile has put it there before leaving
+                _compiling[name] = threading.Event()
+                mine.append(name)
+    return others
+
+
 def _compile(names: list[str], progress: Progress | None) -> None:
-    """Compiles `names` in worker processes, one per core, each asking for another kernel when it is done with one."""
+    """Compiles `names` in worker processes, each asking for another kernel when it is done with one.
+
+    In all there are no more of them than cores, whoever has something to compile.
+    """
+    logger.info("compiling %d kernels: %s", len(names), " ".join(names))
     pending = _Pending(names)
     done: list[str] = []
     if progress is not None:
@@ -154,6 +206,17 @@ def _compile(names: list[str], progress: Progress | None) -> None:
 
 def _run_worker(pending: _Pending, report: Callable[[str], None], workers: list[subprocess.Popen[str]]) -> None:
     """Hands kernels to one worker process until none is left; raises KernelError if the process ends before."""
+    while not _worker_slots.acquire(timeout=AWAKE_S):
+        if not pending.has_more:
+            return
+    try:
+        if pending.has_more:
+            _hand_out(pending, report, workers)
+    finally:
+        _worker_slots.release()
+
+
+def _hand_out(pending: _Pending, report: Callable[[str], None], workers: list[subprocess.Popen[str]]) -> None:
     command = [sys.executable, "-P", "-c", WORKER, str(PACKAGE.parent)]
     environment = {**os.environ, "NUMBA_OPT": "0", "NUMBA_LOOP_VECTORIZE": "0", "NUMBA_SLP_VECTORIZE": "0"}
     name: str | None = None

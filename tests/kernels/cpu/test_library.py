@@ -3,7 +3,9 @@
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -94,6 +96,109 @@ def test_compiling_imports_nothing_of_the_current_folder(tmp_path: Path, monkeyp
     monkeypatch.setenv("GGPY_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(library, "_addresses", {})
     assert library.addresses(["elementwise.take_rows"])["elementwise.take_rows"] != 0
+
+
+class Compilers:
+    """In place of worker processes: they note what they begin, wait for the gate and write some kernel's code."""
+
+    def __init__(self, code: bytes) -> None:
+        self.code = code
+        self.begun: list[str] = []
+        self.n_at_once = self.n_most = 0
+        self.gate, self.reached = threading.Event(), threading.Event()
+        self.broken: set[str] = set()
+        self._lock = threading.Lock()
+
+    def hand_out(self, pending: Any, report: Callable[[str], None], workers: list[Any]) -> None:
+        with self._lock:
+            self.n_at_once += 1
+            self.n_most = max(self.n_most, self.n_at_once)
+        try:
+            while (name := pending.take(set())) is not None:
+                self.begun.append(name)
+                self.reached.set()
+                assert self.gate.wait(30)
+                if name in self.broken:
+                    pending.clear()
+                    raise KernelError(f"cannot compile kernel {name}")
+                write_object(object_path(name), self.code)
+                report(name)
+        finally:
+            with self._lock:
+                self.n_at_once -= 1
+
+
+@pytest.fixture
+def compilers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compilers:
+    """Two of them, and a cache that has "elementwise.add" alone."""
+    library.addresses(["elementwise.add"])
+    code = read_object(object_path("elementwise.add"))
+    assert code is not None
+    found = Compilers(code)
+    monkeypatch.setenv("GGPY_HOME", str(tmp_path))
+    monkeypatch.setattr(library, "_addresses", {})
+    monkeypatch.setattr(library, "_worker_slots", threading.BoundedSemaphore(2))
+    monkeypatch.setattr(library, "_hand_out", found.hand_out)
+    write_object(object_path("elementwise.add"), code)
+    return found
+
+
+def asked(*names: str) -> Future[dict[str, int]]:
+    """The addresses of `names`, which a thread of its own asks for."""
+    answer: Future[dict[str, int]] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(library.addresses(names))
+        except KernelError as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=ask, daemon=True).start()
+    return answer
+
+
+def test_threads_that_want_the_same_kernels_compile_each_once(compilers: Compilers) -> None:
+    """And all of them get it."""
+    names = ["elementwise.scale", "norm.rms", "quantize.quantize"]
+    answers = [asked(*names[i % 3 :], *names[: i % 3]) for i in range(6)]
+    assert compilers.reached.wait(30)
+    compilers.gate.set()
+    assert all(set(answer.result(30)) == set(names) for answer in answers)
+    assert sorted(compilers.begun) == names
+
+
+def test_threads_share_the_cores(compilers: Compilers) -> None:
+    """However many want different kernels."""
+    answers = [asked(name) for name in ("elementwise.scale", "norm.rms", "quantize.quantize", "rope.half")]
+    assert compilers.reached.wait(30)
+    compilers.gate.set()
+    for answer in answers:
+        answer.result(30)
+    assert len(compilers.begun) == 4
+    assert compilers.n_most <= 2
+
+
+def test_a_kernel_that_is_there_does_not_wait_for_those_that_are_compiled(compilers: Compilers) -> None:
+    """All workers are busy meanwhile."""
+    answer = asked("elementwise.scale", "norm.rms")
+    assert compilers.reached.wait(30)
+    assert asked("elementwise.add").result(30)["elementwise.add"] != 0
+    assert not answer.done()
+    compilers.gate.set()
+    answer.result(30)
+
+
+def test_a_thread_compiles_what_another_failed_to(compilers: Compilers) -> None:
+    """It does not get the error of a kernel that it never asked for."""
+    compilers.broken.add("elementwise.scale")
+    library._worker_slots = threading.BoundedSemaphore(1)
+    first = asked("elementwise.scale", "norm.rms")
+    assert compilers.reached.wait(30)
+    second = asked("norm.rms")
+    compilers.gate.set()
+    with pytest.raises(KernelError, match=r"elementwise\.scale"):
+        first.result(30)
+    assert set(second.result(30)) == {"norm.rms"}
 
 
 def test_ctrl_c_waits_for_kernels_to_be_loaded() -> None:
