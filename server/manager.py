@@ -7,10 +7,11 @@ import logging
 import math
 import re
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
+from ggpy.engine.async_client import AsyncClient
 from ggpy.errors import GgpyError, RequestError
 from ggpy.machine import available_memory_bytes
 from ggpy.server.errors import LoadingError
@@ -20,6 +21,7 @@ from ggpy.server.settings import ServerSettings
 LOOK_S = 0.25           # how often it is looked for models that nobody uses
 MEMORY_SHARE = 1.1      # of its file, that a model needs beside its context
 MAX_NEWS = 1000         # that wait for a listener
+PATIENCE_S = 5.0        # a model that waits for room for so long gets that of one that others keep busy
 
 logger = logging.getLogger("ggpy")
 
@@ -34,6 +36,9 @@ class ModelManager:
         self._max_loaded = math.inf if is_single or not settings.models_max else settings.models_max
         self._turn = asyncio.Lock()             # of whoever loads next: they come in order
         self._changed = asyncio.Event()         # a model became idle, or was unloaded
+        self._held_up: asyncio.Event | None = None      # what requests wait for until there is room; None: they go on
+        self._n_users: dict[AsyncClient, int] = {}      # requests that may still ask an engine for something
+        self._free: dict[AsyncClient, asyncio.Event] = {}       # whether none does any more, for who waits for that
         self._listeners: set[asyncio.Queue[dict[str, Any]]] = set()
         for entry in entries:
             entry.keep_s = settings.sleep_idle_s
@@ -72,12 +77,15 @@ class ModelManager:
         may_load = self.is_single or (self.settings.autoload if autoload is None else autoload)
         if entry.loaded is None and not may_load:
             raise RequestError("model is not loaded")
+        while entry.loaded is not None and self._held_up is not None:
+            await self._held_up.wait()
         entry.n_users += 1
         try:
             model = await self._wanted(entry)
-            if self.settings.fake_delay_s and not self.is_single:
-                await asyncio.sleep(self.settings.fake_delay_s)
-            yield model
+            with self._using(model.client):
+                if self.settings.fake_delay_s and not self.is_single:
+                    await asyncio.sleep(self.settings.fake_delay_s)
+                yield model
         finally:
             entry.n_users -= 1
             entry.last_used_s = time.monotonic()
@@ -104,6 +112,8 @@ class ModelManager:
             self._set_state(entry, state)
             if not any(other.loaded is not None and other.loaded.client is loaded.client
                        for other in self.entries.values()):
+                if loaded.client in self._n_users:
+                    await self._free.setdefault(loaded.client, asyncio.Event()).wait()
                 await loaded.client.aclose()
         self._changed.set()
 
@@ -153,6 +163,19 @@ class ModelManager:
         await asyncio.gather(*(entry.loading for entry in entries if entry.loading is not None), return_exceptions=True)
         clients = {id(entry.loaded.client): entry.loaded.client for entry in entries if entry.loaded is not None}
         await asyncio.gather(*(client.aclose("cancel") for client in clients.values()))
+
+    @contextmanager
+    def _using(self, client: AsyncClient) -> Iterator[None]:
+        """Count a request among those that use an engine, which is not closed meanwhile."""
+        self._n_users[client] = self._n_users.get(client, 0) + 1
+        try:
+            yield
+        finally:
+            self._n_users[client] -= 1
+            if not self._n_users[client]:
+                del self._n_users[client]
+                if client in self._free:
+                    self._free.pop(client).set()
 
     async def _wanted(self, entry: Entry) -> LoadedModel:
         """As `load`, but if nobody waits any more and it has no place yet it is not loaded."""
@@ -204,16 +227,31 @@ class ModelManager:
         return None
 
     async def _make_room(self, entry: Entry) -> None:
-        """Wait until `entry` may be loaded; models that nobody uses go, the one that was not used for longest first."""
-        while not self._has_room(entry):
-            idle = [other for other in self.entries.values() if other.loaded is not None and not other.n_users]
-            if idle:
-                await self.unload(min(idle, key=lambda other: other.last_used_s))
-                continue
-            if not any(other.loaded or other.state == "loading" for other in self.entries.values()):
-                return          # it is up to the model whether it fits
-            self._changed.clear()
-            await self._changed.wait()
+        """Wait until `entry` may be loaded; models that nobody uses go, the one that was not used for longest first.
+
+        If all are busy for a while, requests to them are held up until the first has nothing more to do, and goes.
+        """
+        start_s = time.monotonic()
+        try:
+            while not self._has_room(entry):
+                loaded = [other for other in self.entries.values() if other.loaded is not None]
+                idle = [other for other in loaded if not other.n_users]
+                if idle:
+                    await self.unload(min(idle, key=lambda other: other.last_used_s))
+                    continue
+                if not loaded and not any(other.state == "loading" for other in self.entries.values()):
+                    return          # it is up to the model whether it fits
+                left_s = max(0.0, start_s + PATIENCE_S - time.monotonic())
+                if left_s == 0 and self._held_up is None:
+                    self._held_up = asyncio.Event()
+                self._changed.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(left_s or None):
+                        await self._changed.wait()
+        finally:
+            held_up, self._held_up = self._held_up, None
+            if held_up is not None:
+                held_up.set()
 
     def _has_room(self, entry: Entry) -> bool:
         if self.is_single:

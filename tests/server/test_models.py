@@ -123,6 +123,74 @@ def test_the_least_used_model_goes_when_there_are_too_many(opened: list[str]) ->
     asyncio.run(main())
 
 
+def test_a_model_that_is_busy_all_the_time_leaves_in_the_end(opened: list[str],
+                                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its new requests wait then, and are served when it is loaded again."""
+    monkeypatch.setattr(manager, "PATIENCE_S", 0.05)
+
+    async def main() -> None:
+        async with managed("a", "b", "c", models_max=2) as models:
+            served = []
+
+            async def ask(name: str, wait_s: float) -> None:
+                async with models.use(name):
+                    await asyncio.sleep(wait_s)
+                    served.append(name)
+
+            async def keep_busy(name: str, n: int) -> None:
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(n):
+                        group.create_task(ask(name, 0.03))
+                        await asyncio.sleep(0.01)
+
+            async with models.use("c"), asyncio.TaskGroup() as group:
+                group.create_task(keep_busy("a", 30))
+                await asyncio.sleep(0.05)
+                await ask("b", 0)
+                assert served.count("a") < 30
+            assert (opened, served.count("a")) == (["c", "a", "b", "a"], 30)
+
+    asyncio.run(main())
+
+
+def test_who_gives_up_waiting_lets_busy_models_stay(opened: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those who were held up for it go on."""
+    monkeypatch.setattr(manager, "PATIENCE_S", 0.0)
+
+    async def main() -> None:
+        async with managed("a", "b", models_max=1) as models:
+            async def ask(name: str) -> str:
+                async with models.use(name) as model:
+                    return model.name
+
+            async with models.use("a"):
+                impatient = asyncio.create_task(ask("b"))
+                await asyncio.sleep(0.02)
+                held_up = asyncio.create_task(ask("a"))
+                await asyncio.sleep(0.02)
+                assert not held_up.done()
+                impatient.cancel()
+                assert await held_up == "a"
+        assert opened == ["a"]
+
+    asyncio.run(main())
+
+
+def test_an_engine_ends_when_nobody_uses_it(opened: list[str]) -> None:
+    """A request may ask it several things, which unloading its model does not cut short."""
+    async def main() -> None:
+        async with managed("a") as models:
+            async with models.use("a") as model:
+                unloading = asyncio.create_task(models.unload(models.find("a")))
+                await asyncio.sleep(0.02)
+                assert states(models) == {"a": "unloaded"}
+                assert not model.client.is_closed       # type: ignore[attr-defined]
+            await unloading
+            assert model.client.is_closed               # type: ignore[attr-defined]
+
+    asyncio.run(main())
+
+
 def test_who_goes_away_while_waiting_costs_nobody_a_model(opened: list[str]) -> None:
     """The model that had no place yet is not loaded."""
     async def main() -> None:
