@@ -18,6 +18,8 @@ VARIABLES = {
     "NO_COLOR": "anything: no colours",
     "LLAMA_ARG_*": "defaults of flags, as llama.cpp has them: LLAMA_ARG_CTX_SIZE, LLAMA_ARG_THREADS, ...",
     "LLAMA_CACHE": "the folder of models of Hugging Face, for `ggpy serve`; else HF_HUB_CACHE and the like name it",
+    "OLLAMA_MODELS": "where an Ollama keeps its models, which `ggpy serve --ollama` serves, too (default: "
+                     "~/.ollama/models)",
     "LLAMA_SERVER_DEBUG_FAKE_TIMING": "1: each request to one of several models takes 2 s longer, for tests of clients",
     "LLAMA_API_KEY": "keys of which requests to a server need one, separated by commas",
     "GGPY_REQUIRE_MODELS": "1: a test whose model is absent fails; 0 (default): it is skipped",
@@ -59,6 +61,11 @@ def models_dir() -> Path:
 def store_dir() -> Path:
     """Where the models lie that were made under names of the user's own."""
     return home() / "store"
+
+
+def ollama_dir() -> Path:
+    """Where an Ollama on this machine keeps its models, if there is one."""
+    return Path(os.path.expanduser(_variable("OLLAMA_MODELS") or "~/.ollama/models"))
 
 
 def kernels_dir() -> Path:

@@ -96,6 +96,8 @@ def copied(entry: Entry, name: ModelName) -> StoredModel:
 async def delete_entry(server: Server, entry: Entry) -> None:
     """Delete a model that was made or pulled here. Raises RequestError for the files of others."""
     pulled = catalogue.find(entry.name)
+    if is_foreign(entry):
+        raise RequestError(f"{entry.name} belongs to Ollama: `ollama rm` deletes it")
     if entry.stored is None and (pulled is None or Path(entry.source) != pulled.path):
         if any(names.is_hub_name(alias) for alias in entry.aliases):
             raise RequestError(f"{entry.name} lies in Hugging Face's cache, which other programs use too: "
@@ -108,6 +110,11 @@ async def delete_entry(server: Server, entry: Entry) -> None:
     elif pulled is not None:
         await asyncio.to_thread(resolve.remove, pulled)
     reload(server)
+
+
+def is_foreign(entry: Entry) -> bool:
+    """Whether a model was made by an Ollama on this machine."""
+    return entry.stored is not None and ModelStore().find(ModelName.parse(entry.stored.name)) is None
 
 
 async def receive(request: web.Request, digest: str) -> None:

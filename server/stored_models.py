@@ -10,11 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from ggpy import config
 from ggpy.engine.config import SamplingParams
-from ggpy.errors import GgpyError
+from ggpy.errors import GgpyError, TemplateError
 from ggpy.gguf import Metadata
 from ggpy.hub import catalogue, names
 from ggpy.hub.model_names import DEFAULT_TAG, ModelName
+from ggpy.hub.ollama_models import ollama_models
 from ggpy.hub.store import ModelStore, StoredModel, is_digest
 from ggpy.server.models import Entry
 from ggpy.server.ollama_options import with_options
@@ -28,12 +32,23 @@ logger = logging.getLogger("ggpy")
 
 
 def stored_entries(store: ModelStore, settings: ServerSettings) -> Iterator[Entry]:
-    """One for each model of the store."""
-    for model in store.models():
+    """One for each model of the store and, where this server stands in for Ollama, those that Ollama has pulled."""
+    others = ollama_models(config.ollama_dir()) if settings.is_ollama else ()
+    for model in (*store.models(), *map(with_known_template, others)):
         try:
             yield stored_entry(model, store, settings)
         except GgpyError as error:
             logger.warning("%s is left out: %s", model.name, error)
+
+
+def with_known_template(model: StoredModel) -> StoredModel:
+    """`model`, without its template if that is not understood: its file may have one, too."""
+    try:
+        jinja_of(model.template or "")
+    except TemplateError as error:
+        logger.info("%s: %s; the template in the model's file counts", model.name, error)
+        return msgspec.structs.replace(model, template=None)
+    return model
 
 
 def stored_entry(model: StoredModel, store: ModelStore, settings: ServerSettings) -> Entry:
@@ -56,7 +71,8 @@ def own_settings(model: StoredModel, store: ModelStore, settings: ServerSettings
     if parameters.get("num_thread", 0) > 0:
         changed["n_threads"] = parameters["num_thread"]
     if model.adapters:
-        changed["lora"] = tuple(str(store.blob_path(digest)) for digest in model.adapters)
+        changed["lora"] = tuple(str(store.blob_path(adapter)) if is_digest(adapter) else adapter
+                                for adapter in model.adapters)
     return dataclasses.replace(
         settings, options=dataclasses.replace(options, **changed), aliases=(), tags=(),
         chat_template=settings.chat_template if model.template is None else jinja_of(model.template),

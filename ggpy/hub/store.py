@@ -35,8 +35,8 @@ class StoredModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """One model."""
 
     name: str                                   # the whole name, in the case of letters that its maker chose
-    source: str                                 # the digest of a blob, or whatever ggpy takes for a model
-    adapters: tuple[str, ...] = ()              # digests of blobs
+    source: str                                 # the digest of a blob, else whatever ggpy takes for a model
+    adapters: tuple[str, ...] = ()              # the same
     template: str | None = None                 # in place of the file's
     system: str | None = None
     parameters: dict[str, Any] = {}
@@ -46,8 +46,8 @@ class StoredModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def digests(self) -> tuple[str, ...]:
-        """The blobs that it is made of."""
-        return (*((self.source,) if is_digest(self.source) else ()), *self.adapters)
+        """The blobs of the store that it is made of."""
+        return tuple(filter(is_digest, (self.source, *self.adapters)))
 
     @property
     def sha256(self) -> str:

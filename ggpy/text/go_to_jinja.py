@@ -49,7 +49,7 @@ OVER_EXCHANGES = """\
 {{- last_exchange(now.system, now.prompt, now.response) -}}"""
 
 _GO = re.compile(r"\{\{-?\s*(?:[.$(/]|if\b|range\b|with\b|else\b|end\b|break\b|continue\b|json\b|define\b|block\b"
-                 r"|template\s+\")")
+                 r"|template\s+\"|\w+\s+[.$][A-Za-z_])")
 
 
 def jinja_of(template: str) -> str:

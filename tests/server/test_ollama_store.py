@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from ggpy.errors import PullError
 from ggpy.hub import resolve
 from ggpy.hub.catalogue import CATALOGUE, CatalogueEntry
 from ggpy.loading import ModelOptions
+from ggpy.server.discovery import find_entries
 from ggpy.server.settings import ServerSettings
+from tests.hub.fake_ollama import manifest
 from tests.server.conftest import CHATML, Reply, Served
 
 ABSENT = f"sha256:{'0' * 64}"
@@ -359,3 +362,27 @@ def test_models_of_one_file_share_its_engine(router: Served, make: Callable[...,
         router.post("/api/generate", {"model": name, "keep_alive": 0})
     assert [model["name"] for model in router.get("/api/ps").json["models"]] == ["near:latest"]
     assert router.post("/api/generate", {"model": "near", **ask}).json["prompt_eval_count"] == counts[1]
+
+
+def test_models_of_an_ollama_are_served_and_stay(
+    tiny_model: Path, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only where the server stands in for it; a template that is not understood is left out."""
+    for name, template in (("good", b"{{ .Prompt }}{{ .Response }}"), ("odd", b"{{ shout .Prompt }}")):
+        manifest(tmp_path, f"registry.ollama.ai/library/{name}/latest", model=tiny_model.read_bytes(),
+                 template=template, params=b'{"num_predict": 2}')
+    monkeypatch.setattr(config, "ollama_dir", lambda: tmp_path)
+    settings = ServerSettings(options=ModelOptions(n_ctx=256, n_threads=1), n_slots=2, is_ollama=True)
+    assert not [entry for entry in find_entries(replace(settings, is_ollama=False)) if entry.name.startswith("good")]
+    found = {entry.name: entry for entry in find_entries(settings)}
+    assert found["odd:latest"].stored is not None
+    assert found["odd:latest"].stored.template is None
+    served = Served(settings, tiny_model, is_single=False)
+    try:
+        served.server.models.entries |= {"good:latest": found["good:latest"]}
+        answer = served.post("/api/generate", {"model": "good", "prompt": "a", "stream": False}).json
+        assert answer["eval_count"] == 2
+        refused = served.ask("DELETE", "/api/delete", {"model": "good"})
+        assert (refused.status, "ollama rm" in refused.json["error"]) == (400, True)
+    finally:
+        served.close()
