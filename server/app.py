@@ -7,9 +7,9 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
-from ggpy.errors import GgpyError
+from ggpy.errors import GgpyError, RequestError
 from ggpy.server import (
     anthropic_api,
     llama_api,
@@ -67,7 +67,8 @@ def make_app(server: Server) -> web.Application:
             if route.method == "POST":
                 handler = llama_streams.recorded(server, handler, route.error_body)
             bodies[handler] = route.error_body
-            app.router.add_route(route.method, server.settings.api_prefix + route.path, handler)
+            app.router.add_route(route.method, server.settings.api_prefix + route.path, handler,
+                                 expect_handler=let_send)
     return app
 
 
@@ -78,6 +79,8 @@ def told(route: Route) -> Handler:
             return await route.handler(request)
         except GgpyError as error:
             return refusal(error, route.error_body)
+        except web.RequestPayloadError as error:
+            return refusal(RequestError(f"the body cannot be read: {error}"), route.error_body)
         except (web.HTTPException, ConnectionError, asyncio.CancelledError):
             raise
         except Exception as error:
@@ -86,6 +89,13 @@ def told(route: Route) -> Handler:
                                   route.error_body)
 
     return handler
+
+
+async def let_send(request: web.Request) -> None:
+    """Tell a client that waits before it sends its body to go on; what else one expects is of no account."""
+    if request.headers.get("Expect", "").lower() == "100-continue" and request.version == HttpVersion11:
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0      # the reply has not begun
 
 
 def refusal(error: GgpyError, body: Body = llama_body) -> web.Response:

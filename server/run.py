@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from ggpy.errors import ConfigError, GgpyError
 from ggpy.server.app import make_app
@@ -28,6 +29,7 @@ async def serve(settings: ServerSettings, entries: list[Entry], *, is_single: bo
 
     Raises ConfigError if the server cannot listen, and what loading the only model raises.
     """
+    logging.getLogger("aiohttp.server").addFilter(is_own_fault)
     server = Server(settings, ModelManager(settings, entries, is_single=is_single))
     runner = web.AppRunner(make_app(server), handler_cancellation=True, shutdown_timeout=settings.drain_s,
                            access_log=logger if settings.is_verbose else None)
@@ -55,6 +57,12 @@ async def serve(settings: ServerSettings, entries: list[Entry], *, is_single: bo
                 await loading
         await runner.cleanup()
         await server.models.aclose()
+
+
+def is_own_fault(record: logging.LogRecord) -> bool:
+    """Whether aiohttp tells of something else than a client that sends no HTTP, or a body that is not what it says."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError | web.RequestPayloadError)
 
 
 async def until(stop: asyncio.Event, loading: asyncio.Task[object] | None) -> None:

@@ -1,0 +1,102 @@
+"""Mutated requests of every dialect are answered or refused in its own way; `fuzz_dialects.py` sends more of them."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Iterator
+
+import pytest
+
+from tests.server.conftest import Served
+from tests.server.fuzz_bodies import SEEDS, Dialect, mutated, sound
+from tests.server.fuzz_dialects import fuzz, is_error, known_text, make_served, send, wrong_with
+
+N_CASES = 200           # of each dialect
+N_SLOW_CASES = 10_000
+DIALECTS: tuple[Dialect, ...] = ("llama", "openai", "anthropic", "ollama")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    server = make_served(tmp_path_factory.mktemp("fuzz"))
+    yield server
+    server.close()
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_mutated_requests_do_not_break_the_server(served: Served, dialect: Dialect) -> None:
+    """It answers a known one as before."""
+    known = known_text(served)
+    seeds = tuple(seed for seed in SEEDS if seed.dialect == dialect)
+    counts, wrong = fuzz(served, N_CASES, 11, seeds)
+    assert not wrong, "\n".join(wrong)
+    assert counts.keys() == {seed.path for seed in seeds}
+    assert known_text(served) == known
+
+
+@pytest.mark.slow
+def test_very_many_mutated_requests_do_not_break_the_server(served: Served) -> None:
+    """Of all dialects in turn."""
+    known = known_text(served)
+    _, wrong = fuzz(served, N_SLOW_CASES, 12)
+    assert not wrong, "\n".join(wrong)
+    assert known_text(served) == known
+
+
+def test_requests_that_are_not_mutated_are_sound(served: Served) -> None:
+    """But for those of models that cannot see pictures, and of servers with a store of models."""
+    refused = {"/v1/messages", "/v1/rerank", "/api/create", "/api/copy", "/api/delete"}
+    for seed in SEEDS:
+        reply = served.ask(seed.method, seed.path, sound(seed).data, sound(seed).headers)
+        assert wrong_with(reply, seed) is None
+        assert reply.status == 200 or seed.path in refused, f"{seed.path}: {reply.data!r}"
+
+
+def test_a_few_bytes_are_not_blown_up(served: Served) -> None:
+    """A body that unpacks to more than the server reads is refused as one that is too long."""
+    packer = zlib.compressobj(9, wbits=31)
+    bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(80)) + packer.flush()
+    assert len(bomb) < 1 << 17
+    reply = served.post("/completion", bomb, **{"Content-Encoding": "gzip"})
+    assert reply.status == 413
+    assert reply.error["message"].startswith("the body is larger than")
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+def test_a_body_that_is_not_packed_as_it_says_is_refused(served: Served, encoding: str) -> None:
+    """With an error of the dialect."""
+    reply = served.post("/completion", b'{"prompt": "a"}', **{"Content-Encoding": encoding})
+    assert (reply.status, reply.error["type"]) == (400, "invalid_request_error")
+    assert "cannot be read" in reply.error["message"]
+
+
+def test_what_a_client_expects_beside_going_on_is_of_no_account(served: Served) -> None:
+    """`Expect: 100-continue` lets it send its body."""
+    for what in ("100-continue", "nonsense"):
+        assert served.post("/tokenize", {"content": "a"}, Expect=what).status == 200
+
+
+def test_the_same_seed_makes_the_same_mutations() -> None:
+    """So that a case that went wrong can be had again."""
+    first, second = random.Random(3), random.Random(3)
+    assert [str(mutated(first)) for _ in range(50)] == [str(mutated(second)) for _ in range(50)]
+
+
+@pytest.mark.parametrize(("dialect", "body", "is_right"), [
+    ("llama", b'{"error": {"code": 400, "message": "m", "type": "t"}}', True),
+    ("openai", b'{"error": {"code": 401, "message": "m", "type": "t"}}', False),
+    ("anthropic", b'{"type": "error", "error": {"message": "m", "type": "t"}}', True),
+    ("anthropic", b'{"error": {"message": "m", "type": "t"}}', False),
+    ("ollama", b'{"error": "m"}', True), ("ollama", b'{"error": ""}', False), ("llama", b"400: Bad Request", False)])
+def test_errors_are_told_apart(dialect: Dialect, body: bytes, is_right: bool) -> None:
+    """Each dialect has its own."""
+    assert is_error(body, dialect, 400) is is_right
+
+
+def test_a_connection_that_breaks_is_a_fault(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So is a reply with a status of the server's."""
+    monkeypatch.setattr(served, "port", 1)
+    problem = send(served, sound(SEEDS[0]))
+    assert problem is not None
+    assert problem.startswith("the connection broke")
