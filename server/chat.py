@@ -89,6 +89,7 @@ class PreparedChat:
         """What takes one answer apart."""
         return AnswerReader(model.tokenizer, self.style, self.tool_format, self.request.tools,
                             reasoning_format=self.request.reasoning_format, is_open=self.is_open,
+                            is_closed=self.prompt.text.rstrip().endswith(self.style.reasoning.end),
                             has_controls=model.shows_special)
 
 

@@ -16,13 +16,14 @@ from ggpy.text.tool_calls import AnswerParser, AnswerStyle, CallBegin, Content, 
 class AnswerReader:
     """The events of one answer of a model that answers in `style`.
 
-    Control tokens are no text, but for those that tags of thoughts and marks of calls are made of; with `has_controls`,
-    all of them are in the engine's texts already.
+    `is_open` says that the prompt ends in thoughts, `is_closed` that it ends behind some: what the model puts between
+    them and its answer is no part of it. Control tokens are no text, but for those that tags of thoughts and marks of
+    calls are made of; with `has_controls`, all of them are in the engine's texts already.
     """
 
     def __init__(self, tokenizer: Tokenizer, style: AnswerStyle, tool_format: ToolFormat | None,
                  tools: Sequence[Mapping[str, Any]], *, reasoning_format: ReasoningFormat = "auto",
-                 is_open: bool = False, has_controls: bool = False) -> None:
+                 is_open: bool = False, is_closed: bool = False, has_controls: bool = False) -> None:
         marks = tool_format.marks if tool_format is not None else ()
         self._tokenizer = tokenizer
         texts = () if has_controls else (*marks, style.reasoning.begin, style.reasoning.end)
@@ -34,6 +35,7 @@ class AnswerReader:
         self.n_thought = 0          # tokens of thoughts
         self._held: list[TokenProbability] = []
         self._has_begun = False     # something is certain
+        self._is_at_tag = is_closed
         self.has_calls = False
 
     @property
@@ -45,6 +47,9 @@ class AnswerReader:
         """The events that are certain with `delta`, and all of them with the last one."""
         was_thinking = self._parser.is_reasoning
         text = self._text.read(delta)
+        if self._is_at_tag and text:
+            text = text.lstrip()
+            self._is_at_tag = not text
         events = self._parser.feed(text) if text else []
         if was_thinking or self._parser.is_reasoning:
             self.n_thought += len(delta.tokens)

@@ -74,6 +74,13 @@ def test_thoughts_that_the_prompt_has_begun_are_thoughts() -> None:
     assert (said.reasoning, said.content) == ("Hm.", "Yes.")
 
 
+def test_space_behind_thoughts_of_the_prompt_is_no_content() -> None:
+    """As it is none behind thoughts of the answer."""
+    reader = AnswerReader(tokenizer(), STYLE, None, (), is_closed=True)
+    events = [event for text in ("\n", "\n Yes", "\n", "No") for event in reader.read(delta(text, encode(text)))]
+    assert Said.of(events).content == "Yes\nNo"
+
+
 def test_tokens_of_thoughts_are_counted() -> None:
     """With the tags around them."""
     reader = AnswerReader(tokenizer(), STYLE, None, ())
