@@ -14,7 +14,7 @@ GROUPS = {
                 "min_keep:i seed:i samplers:t stop:t logit_bias:x ignore_eos:b grammar:s json_schema:x n_predict:i "
                 "max_tokens:i max_completion_tokens:i",
     "native": "@sampling model:s stream:b n_cmpl:i n:i n_indent:i n_keep:i n_discard:i n_cache_reuse:i cache_prompt:b "
-              "id_slot:i return_tokens:b return_progress:b timings_per_token:b t_max_predict_ms:i n_probs:i "
+              "id_slot:i return_tokens:b return_progress:b timings_per_token:b t_max_predict_ms:i n_probs:i logprobs:i "
               "post_sampling_probs:b lora:a response_fields:a sse_ping_interval:i",
     "template": "messages:a! tools:a tool_choice:x chat_template_kwargs:o add_generation_prompt:b "
                 "continue_final_message:x reasoning_effort:s documents:a",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
-from tests.server.conftest import Served
+from ggpy.loading import ModelOptions
+from tests.server.conftest import TIMEOUT_S, Served
 
 
 def test_a_key_is_needed_but_for_health(make_server: Callable[..., Served]) -> None:
@@ -85,3 +89,34 @@ def test_a_client_that_goes_away_frees_its_slot(server: Served) -> None:
         if not any(slot["is_processing"] for slot in server.get("/slots").json):
             return
     pytest.fail("the slot is still at work")
+
+
+def test_a_body_that_does_not_come_is_given_up(make_server: Callable[..., Served]) -> None:
+    """After --timeout."""
+    server = make_server(timeout_s=0.1)
+    with socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S) as client:
+        client.sendall(b"POST /completion HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+        reply = client.recv(4096)
+    assert reply.startswith(b"HTTP/1.1 400")
+    assert b"did not arrive in time" in reply
+
+
+def test_a_client_that_does_not_read_is_given_up(make_server: Callable[..., Served]) -> None:
+    """Its slot is free again, and other clients are answered meanwhile."""
+    server = make_server(timeout_s=0.1, options=ModelOptions(n_ctx=1024, n_threads=1))
+    body = json.dumps({"prompt": "a", "n_predict": 800, "ignore_eos": True, "stream": True, "n_probs": 200}).encode()
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", server.port))
+        client.sendall(b"POST /completion HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        end_s = time.monotonic() + TIMEOUT_S
+        while not server.get("/slots").json[0].get("id_task", 0) and time.monotonic() < end_s:
+            time.sleep(0.01)
+        while any(slot["is_processing"] for slot in server.get("/slots").json):
+            assert time.monotonic() < end_s, "it is waited for"
+            time.sleep(0.01)
+        received = b""
+        with suppress(ConnectionError):
+            while data := client.recv(1 << 20):
+                received += data
+    assert b'"stop":true' not in received

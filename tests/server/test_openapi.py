@@ -77,7 +77,7 @@ def allowed() -> Any:
 schema = allowed()
 
 
-@schema.parametrize()
+@schema.parametrize()     # type: ignore[untyped-decorator]
 @settings(max_examples=5, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck),
           phases=[HypothesisPhase.explicit, HypothesisPhase.generate])
 def test_nothing_that_the_document_allows_or_forbids_breaks_the_server(case: Any, fuzzed: Served) -> None:
