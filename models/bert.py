@@ -32,7 +32,7 @@ MAX_ALIBI_BIAS = 8.0
 def hparams(keys: Keys) -> HParams:
     if keys.flag("attention.causal", False):
         raise keys.error("attention.causal", "false: this architecture's attention has two directions")
-    hp = read_hparams(keys, pairing="halves", norm="layer")
+    hp = read_hparams(keys, pairing="neox", norm="layer")
     alibi = alibi_slopes(hp.n_head[0]) if keys.arch == "jina-bert-v2" else ()
     return replace(hp, causal=False, alibi=alibi)
 

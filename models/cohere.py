@@ -14,7 +14,7 @@ from ggpy.models.weights import Weights
 
 def hparams(keys: Keys) -> HParams:
     window_period = 4 if keys.arch == "cohere2" else None
-    hp = read_hparams(keys, pairing="neighbours", norm="layer", window_period=window_period)
+    hp = read_hparams(keys, pairing="interleaved", norm="layer", window_period=window_period)
     return replace(hp, logit_scale=keys.number("logit_scale", 1.0, low=0, high=1e6) or 1.0)
 
 

@@ -10,7 +10,7 @@ from ggpy.models.weights import Weights
 
 
 def hparams(keys: Keys) -> HParams:
-    hp = read_hparams(keys, pairing="neighbours", needs_experts=True)
+    hp = read_hparams(keys, pairing="interleaved", needs_experts=True)
     n_shared = keys.integer("expert_shared_count", high=MAX_EXPERTS)
     return replace(hp, n_ff_shared=hp.n_ff_expert * n_shared,
                    expert_weights_scale=keys.number("expert_weights_scale", 1.0, low=0, high=1e6) or 1.0,

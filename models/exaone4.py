@@ -14,8 +14,8 @@ N_LAYER_32B = 64                     # the one size with sliding layers; the win
 
 def hparams(keys: Keys) -> HParams:
     if keys.integer("block_count", high=MAX_LAYERS) == N_LAYER_32B:
-        return read_hparams(keys, pairing="halves", window_period=4, default_window=4096)
-    return read_hparams(keys, pairing="halves")
+        return read_hparams(keys, pairing="neox", window_period=4, default_window=4096)
+    return read_hparams(keys, pairing="neox")
 
 
 def build(g: Graph, hp: HParams, weights: Weights, n_ctx: int) -> None:

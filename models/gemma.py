@@ -11,7 +11,7 @@ from ggpy.models.weights import Weights
 
 
 def hparams(keys: Keys) -> HParams:
-    hp = read_hparams(keys, pairing="halves")
+    hp = read_hparams(keys, pairing="neox")
     return replace(hp, embedding_scale=math.sqrt(hp.n_embd))
 
 

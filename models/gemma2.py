@@ -13,7 +13,7 @@ N_LAYER_27B = 46                     # scales scores by n_embd / n_head, not by 
 
 
 def hparams(keys: Keys) -> HParams:
-    hp = read_hparams(keys, pairing="halves", window_period=2, default_window=4096)
+    hp = read_hparams(keys, pairing="neox", window_period=2, default_window=4096)
     score_dim = hp.n_embd // hp.n_head[0] if hp.n_layer == N_LAYER_27B else hp.head_dim_k
     return replace(
         hp, embedding_scale=math.sqrt(hp.n_embd), attention_scale=1 / math.sqrt(max(score_dim, 1)),

@@ -10,7 +10,7 @@ from ggpy.models.weights import Weights
 def hparams(keys: Keys) -> HParams:
     keys.refuse("rope.dimension_sections", "multimodal rotary positions")
     keys.refuse("nextn_predict_layers", "layers that predict further tokens")
-    return read_hparams(keys, pairing="neighbours")
+    return read_hparams(keys, pairing="interleaved")
 
 
 def build(g: Graph, hp: HParams, weights: Weights, n_ctx: int) -> None:

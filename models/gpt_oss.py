@@ -8,7 +8,7 @@ from ggpy.models.weights import Weights
 
 
 def hparams(keys: Keys) -> HParams:
-    return read_hparams(keys, pairing="halves", needs_experts=True, window_period=2)
+    return read_hparams(keys, pairing="neox", needs_experts=True, window_period=2)
 
 
 def build(g: Graph, hp: HParams, weights: Weights, n_ctx: int) -> None:

@@ -10,7 +10,7 @@ from ggpy.models.weights import Weights
 
 
 def hparams(keys: Keys) -> HParams:
-    hp = read_hparams(keys, pairing="halves", norm="layer")
+    hp = read_hparams(keys, pairing="neox", norm="layer")
     return replace(hp, parallel_residual=keys.flag("use_parallel_residual", True))
 
 

@@ -11,7 +11,7 @@ from ggpy.models.weights import Weights
 
 
 def hparams(keys: Keys) -> HParams:
-    hp = read_hparams(keys, pairing="neighbours")
+    hp = read_hparams(keys, pairing="interleaved")
     if keys.arch == "minicpm":           # files made before the keys existed have MiniCPM's own scales
         embedding, residual, logit = 12.0, 1.4 / math.sqrt(hp.n_layer), 256 / hp.n_embd
     else:

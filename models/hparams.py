@@ -21,7 +21,7 @@ MAX_EXPERTS = 1 << 12
 MAX_CONTEXT = (1 << 31) - 1
 
 NormKind = Literal["rms", "layer"]
-RopePairing = Literal["neighbours", "halves"]
+RopePairing = Literal["interleaved", "neox"]
 RopeScaling = Literal["none", "linear", "yarn", "longrope"]
 
 

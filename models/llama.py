@@ -12,11 +12,11 @@ from ggpy.models.layers import Layer, attention, embed, feed_forward_or_experts,
 from ggpy.models.rope import rope_table
 from ggpy.models.weights import Weights
 
-HALVES = ("exaone", "phi3")          # the others rotate neighbouring dims
+NEOX = ("exaone", "phi3")            # the others rotate pairs of dims side by side
 
 
 def hparams(keys: Keys) -> HParams:
-    hp = read_hparams(keys, pairing="halves" if keys.arch in HALVES else "neighbours")
+    hp = read_hparams(keys, pairing="neox" if keys.arch in NEOX else "interleaved")
     return replace(hp, n_ff_expert=hp.n_ff[0])       # Mixtral's experts are as wide as a dense network
 
 

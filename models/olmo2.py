@@ -11,7 +11,7 @@ from ggpy.models.weights import Weights
 
 
 def hparams(keys: Keys) -> HParams:
-    return read_hparams(keys, pairing="halves", window_period=4)
+    return read_hparams(keys, pairing="neox", window_period=4)
 
 
 def build(g: Graph, hp: HParams, weights: Weights, n_ctx: int) -> None:

@@ -10,7 +10,7 @@ from ggpy.models.weights import Weights
 
 
 def hparams(keys: Keys) -> HParams:
-    hp = read_hparams(keys, pairing="halves", needs_experts=True)
+    hp = read_hparams(keys, pairing="neox", needs_experts=True)
     return replace(hp, n_ff_expert=hp.n_ff[0])
 
 

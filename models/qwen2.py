@@ -1,4 +1,4 @@
-"""Qwen 2 and 2.5 (arXiv:2407.10671): Llama's form with biases on q, k and v, rotating the halves of a head."""
+"""Qwen 2 and 2.5 (arXiv:2407.10671): Llama's form with biases on q, k and v, with NeoX's pairs in RoPE."""
 
 from ggpy.models import llama
 from ggpy.models.hparams import HParams, Keys, read_hparams
@@ -7,4 +7,4 @@ build = llama.build
 
 
 def hparams(keys: Keys) -> HParams:
-    return read_hparams(keys, pairing="halves")
+    return read_hparams(keys, pairing="neox")

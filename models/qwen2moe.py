@@ -10,7 +10,7 @@ from ggpy.models.weights import Weights
 
 
 def hparams(keys: Keys) -> HParams:
-    hp = read_hparams(keys, pairing="halves", needs_experts=True)
+    hp = read_hparams(keys, pairing="neox", needs_experts=True)
     n_ff_shared = keys.integer("expert_shared_feed_forward_length", 0, low=0, high=MAX_WIDTH)
     return replace(hp, n_ff_expert=hp.n_ff_expert or hp.n_ff[0] // hp.n_expert_used,
                    n_ff_shared=n_ff_shared or hp.n_ff[0])

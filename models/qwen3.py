@@ -14,7 +14,7 @@ from ggpy.models.weights import Weights
 
 def hparams(keys: Keys) -> HParams:
     with_experts = keys.arch == "qwen3moe"
-    hp = read_hparams(keys, pairing="halves", needs_experts=with_experts)
+    hp = read_hparams(keys, pairing="neox", needs_experts=with_experts)
     if not with_experts:
         return hp
     return replace(hp, n_ff_expert=hp.n_ff_expert or hp.n_ff[0] // hp.n_expert_used)

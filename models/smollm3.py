@@ -10,7 +10,7 @@ NOPE_PERIOD = 4
 
 
 def hparams(keys: Keys) -> HParams:
-    return read_hparams(keys, pairing="neighbours")
+    return read_hparams(keys, pairing="interleaved")
 
 
 def build(g: Graph, hp: HParams, weights: Weights, n_ctx: int) -> None:

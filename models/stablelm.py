@@ -8,7 +8,7 @@ from ggpy.models.weights import Weights
 
 
 def hparams(keys: Keys) -> HParams:
-    return read_hparams(keys, pairing="halves", norm="layer")
+    return read_hparams(keys, pairing="neox", norm="layer")
 
 
 def build(g: Graph, hp: HParams, weights: Weights, n_ctx: int) -> None:

@@ -10,7 +10,7 @@ ACTIVATION: dict[str, ActivationKind] = {"starcoder2": "gelu", "nemotron": "relu
 
 
 def hparams(keys: Keys) -> HParams:
-    return read_hparams(keys, pairing="halves", norm="layer")
+    return read_hparams(keys, pairing="neox", norm="layer")
 
 
 def build(g: Graph, hp: HParams, weights: Weights, n_ctx: int) -> None:

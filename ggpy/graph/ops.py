@@ -89,18 +89,21 @@ class RopeTable:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rope(Op):
-    """Rotates the first 2 * len(inv_freq) dims of each head: neighbours (2i, 2i + 1) or halves (i, i + n_rot / 2)."""
+    """Rotary position embedding of the first n_rot = 2 * len(inv_freq) dims of each head, in pairs.
+
+    "interleaved" pairs (2i, 2i + 1), as Llama's own code does, "neox" (i, i + n_rot / 2), as GPT-NeoX's.
+    """
 
     n_head: int
     head_dim: int
     table: RopeTable
-    pairing: Literal["neighbours", "halves"]
+    pairing: Literal["interleaved", "neox"]
 
     @property
     def pairs(self) -> tuple[slice, slice]:
         """The dimensions of a head that come first in their pairs, and those that come second."""
         half = len(self.table.inv_freq)
-        if self.pairing == "neighbours":
+        if self.pairing == "interleaved":
             return slice(0, 2 * half, 2), slice(1, 2 * half, 2)
         return slice(0, half), slice(half, 2 * half)
 
@@ -234,7 +237,7 @@ class Graph:
         require_width(x, n_in, weight.name)
         return self._append(Linear(inputs=(x,), width=n_out, rows=x.rows, weight=weight, bias=bias))
 
-    def rope(self, x: Op, table: RopeTable, n_head: int, pairing: Literal["neighbours", "halves"]) -> Rope:
+    def rope(self, x: Op, table: RopeTable, n_head: int, pairing: Literal["interleaved", "neox"]) -> Rope:
         return self._append(Rope(inputs=(x,), width=x.width, rows=x.rows, n_head=n_head, head_dim=x.width // n_head,
                                  table=table, pairing=pairing))
 

@@ -75,10 +75,10 @@ def test_linear_adds_its_bias() -> None:
     assert y.tolist() == [[1, 2, 13]]
 
 
-def test_rope_pairs_neighbours_or_halves() -> None:
+def test_rope_is_interleaved_or_neox() -> None:
     """At position 1 the first pair turns by a quarter, the second stays; dims beyond the table are left alone."""
     table = RopeTable(inv_freq=np.array([math.pi / 2, 0.0]))
-    for pairing, expected in (("neighbours", [-2, 1, 3, 4, 5]), ("halves", [-3, 2, 1, 4, 5])):
+    for pairing, expected in (("interleaved", [-2, 1, 3, 4, 5]), ("neox", [-3, 2, 1, 4, 5])):
         g = Graph()
         x = rows(g, [[0, 0, 0, 0, 0], [1, 2, 3, 4, 5]])
         y = run(g, g.rope(x, table, 1, pairing), 2)      # type: ignore[arg-type]
@@ -89,7 +89,7 @@ def test_rope_temperature_grows_with_position() -> None:
     """With a period of 2, positions 0 and 1 keep their length, 2 and 3 grow by 1 + ln 2."""
     table = RopeTable(inv_freq=np.zeros(1), magnitude=3.0, temperature=1.0, temperature_period=2)
     g = Graph()
-    y = run(g, g.rope(rows(g, [[1, 0]] * 4), table, 1, "halves"), 4)
+    y = run(g, g.rope(rows(g, [[1, 0]] * 4), table, 1, "neox"), 4)
     assert y[:, 0] == pytest.approx([3, 3, 3 * (1 + math.log(2)), 3 * (1 + math.log(2))])
 
 

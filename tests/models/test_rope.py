@@ -13,7 +13,7 @@ from ggpy.models.rope import rope_table, unscaled_table
 from ggpy.models.weights import Weights
 from tests.models.arch_data import ArchModel
 
-PLAIN = RopeHParams(pairing="halves", n_rot=4, freq_base=10_000.0, freq_base_window=100.0, scaling="linear", factor=1.0,
+PLAIN = RopeHParams(pairing="neox", n_rot=4, freq_base=10_000.0, freq_base_window=100.0, scaling="linear", factor=1.0,
                     n_ctx_original=64, attn_factor=1.0, beta_fast=32.0, beta_slow=1.0, log_multiplier=0.0)
 
 

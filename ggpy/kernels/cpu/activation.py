@@ -41,13 +41,13 @@ def make_activation(combine):
             store_first(out + 4 * i, n - i, combine(load_first(x + 4 * i, n - i), u, up != 0))
 
     @kernel
-    def activation(args, step, ith, nth):
+    def activation(args, step, item, n_items):
         n_rows = load_i64(step + load_i64(args + ARGS.n_rows))
         width = load_i64(args + ARGS.width)
         q = load_i64(args + ARGS.q)
         n_filled = (width + BLOCK - 1) // BLOCK
         n_blocks = load_i64(args + ARGS.n_blocks) if q != 0 else n_filled
-        at, end = n_rows * n_blocks * ith // nth, n_rows * n_blocks * (ith + 1) // nth
+        at, end = n_rows * n_blocks * item // n_items, n_rows * n_blocks * (item + 1) // n_items
         while at < end:
             row, first = at // n_blocks, at % n_blocks
             last = min(n_blocks, first + end - at)

@@ -42,11 +42,11 @@ from ggpy.kernels.cpu.attention_q8_0 import q8_0_keys, q8_0_values
 from ggpy.kernels.cpu.attention_split import (
     LINE,
     SCORE_BYTES,
-    cap,
+    apply_alibi,
+    apply_mask,
+    apply_softcap,
     float_keys,
     float_values,
-    hide,
-    lean,
     softmax,
 )
 from ggpy.kernels.cpu.exp import LOG2_E
@@ -169,11 +169,11 @@ def make_attend_split(keys, values):
             at = scores_at + row * SCORE_BYTES
             own = position + row // group
             if softcap != np.float32(0.0):
-                cap(at, softcap * np.float32(LOG2_E), first, end)
+                apply_softcap(at, softcap * np.float32(LOG2_E), first, end)
             if alibi != 0:
                 slope = load_f32(alibi + (head_kv * group + row % group) * 4)
-                lean(at, slope * np.float32(LOG2_E), own - start, first, end)
-            hide(at, first_visible(args, own) - start, end_visible(args, tile, own) - start, first, end)
+                apply_alibi(at, slope * np.float32(LOG2_E), own - start, first, end)
+            apply_mask(at, first_visible(args, own) - start, end_visible(args, tile, own) - start, first, end)
             m, l, _ = places(n_query, n_floats, row)
             softmax(at, first, end, partial + m, partial + l)
 
@@ -209,13 +209,13 @@ def make_attend(keys, values):
             finish_rows(args, tile, head_kv, n_query, own + size)
 
     @kernel
-    def attend(args, step, ith, nth):
+    def attend(args, step, item, n_items):
         n_tiles, n_head_kv = load_i64(step + STEP.n_tiles), load_i64(args + ARGS.n_head_kv)
         n_floats = padded(load_i64(args + ARGS.head_dim_v))
         scratch = load_i64(step + STEP.scratch)
-        shared = splits_are_shared(args, step, nth)
+        shared = splits_are_shared(args, step, n_items)
         n_visible = count_tokens(args, step) * n_head_kv if shared else 0
-        begin, stop = n_visible * ith // nth, n_visible * (ith + 1) // nth
+        begin, stop = n_visible * item // n_items, n_visible * (item + 1) // n_items
         partials = load_i64(args + ARGS.partials)
         before = index = 0              # tokens and pairs before this one
         for head_kv in range(n_head_kv):
@@ -230,7 +230,7 @@ def make_attend(keys, values):
                     at = to + (head_kv * (end - first) + lo - first) * size
                     before += tile_tokens(args, tile)
                     to += (end - first) * n_head_kv * size
-                elif index % nth != ith:
+                elif index % n_items != item:
                     hi = lo
                 if lo < hi:
                     attend_pair(args, tile, head_kv, lo, hi, scratch, at)
@@ -257,9 +257,9 @@ def quantize_heads(args, n_rows, row, first_head, end_head):
 
 
 @kernel
-def combine(args, step, ith, nth):
+def combine(args, step, item, n_items):
     """Merges the partials of shared splits, and makes the int8 form of the result if it is wanted."""
-    shared = splits_are_shared(args, step, nth)
+    shared = splits_are_shared(args, step, n_items)
     int8 = load_i64(args + ARGS.q) != 0
     if not (shared or int8):
         return
@@ -268,7 +268,7 @@ def combine(args, step, ith, nth):
     sums = load_i64(step + STEP.scratch)
     heads = 1 if dim % 32 == 0 else n_head              # a unit's result is whole blocks
     n_spans = n_head // heads
-    begin, stop = n_rows * n_spans * ith // nth, n_rows * n_spans * (ith + 1) // nth
+    begin, stop = n_rows * n_spans * item // n_items, n_rows * n_spans * (item + 1) // n_items
     partials = load_i64(args + ARGS.partials)
     for i in range(load_i64(step + STEP.n_tiles)):
         tile = load_i64(step + STEP.tiles) + i * TILE_BYTES

@@ -64,9 +64,9 @@ def group_size(args):
 
 
 @device
-def splits_are_shared(args, step, nth):
-    """Whether the `nth` items share the splits of pairs: there are too few pairs for an item to have its own."""
-    return load_i64(step + STEP.n_tiles) * load_i64(args + ARGS.n_head_kv) < nth
+def splits_are_shared(args, step, n_items):
+    """Whether the `n_items` items share the splits of pairs: there are too few pairs for an item to have its own."""
+    return load_i64(step + STEP.n_tiles) * load_i64(args + ARGS.n_head_kv) < n_items
 
 
 @device

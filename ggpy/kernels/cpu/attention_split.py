@@ -123,8 +123,8 @@ def span_start(c, dim):
 
 
 @device
-def hide(scores, lo, hi, first, end):
-    """Hides the tokens below lo and from hi on, among those of vectors first..end of a row of scores."""
+def apply_mask(scores, lo, hi, first, end):
+    """The mask: hides the tokens below lo and from hi on, among those of vectors first..end of a row of scores."""
     for i in range(first, min(end, (lo + LANES - 1) // LANES)):
         at = scores + i * LINE
         store(at, keep_first(splat_f32x16(HIDDEN), lo - i * LANES, load_f32x16(at)))
@@ -134,16 +134,16 @@ def hide(scores, lo, hi, first, end):
 
 
 @device
-def cap(scores, factor, first, end):
-    """tanh(score) * factor of vectors first..end."""
+def apply_softcap(scores, factor, first, end):
+    """The softcap: tanh(score) * factor of vectors first..end; the division stands in the queries' scale."""
     for i in range(first, end):
         at = scores + i * LINE
         store(at, tanh(load_f32x16(at)) * factor)
 
 
 @device
-def lean(scores, slope, position, first, end):
-    """Takes slope * distance off the scores of vectors first..end, for a row at `position`."""
+def apply_alibi(scores, slope, position, first, end):
+    """ALiBi: takes slope * distance off the scores of vectors first..end, for a row at `position`."""
     for i in range(first, end):
         at = scores + i * LINE
         distance = absolute(to_f32(lane_index() + (i * LANES - position)))

@@ -7,7 +7,7 @@ A *slot* is a (token, rank) pair, number token * n_used + rank, best expert firs
     chunks       int64 (n_chunks, 3)   runs of at most CHUNK_ROWS places of slot_order with one expert: see CHUNK
     n_chunks     int64                 at most n_slots
 
-"route_*" chooses, with threads sharing the tokens, and writes the first; then "arrange" writes the others. The linears
+"route_*" chooses, with items sharing the tokens, and writes the first; then "arrange" writes the others. The linears
 of experts stand in matmul.py and float_linear.py: they read activations chunk by chunk, and leave the result of slot s
 in row s of their output. What a slot gets depends on its own token alone. Routing uses ROUTE_SCRATCH_BYTES of scratch
 memory for each expert.
@@ -124,13 +124,13 @@ def make_route(score, weigh):
     """The kernel that routes by score(logits), with the weights weigh(scores of the chosen)."""
 
     @kernel
-    def route(args, step, ith, nth):
+    def route(args, step, item, n_items):
         n_rows = load_i64(step + load_i64(args + ROUTE.n_rows))
         n_expert, n_used = load_i64(args + ROUTE.n_expert), load_i64(args + ROUTE.n_used)
         bias = load_i64(args + ROUTE.bias)
         scores = scratch_of(step)
         ranking = scores + 4 * n_expert
-        for row in range(n_rows * ith // nth, n_rows * (ith + 1) // nth):
+        for row in range(n_rows * item // n_items, n_rows * (item + 1) // n_items):
             logits = load_i64(args + ROUTE.logits) + row * n_expert * 4
             experts = load_i64(args + ROUTE.experts) + row * n_used * 4
             out = load_i64(args + ROUTE.out) + row * n_used * 4
@@ -163,9 +163,9 @@ def make_chunks(expert, first, n, chunk):
 
 
 @kernel
-def arrange(args, step, ith, nth):
-    """slot_order and chunks by a counting sort, in one thread: a few additions a slot."""
-    if ith != 0:
+def arrange(args, step, item, n_items):
+    """slot_order and chunks by a counting sort, in one item: a few additions a slot."""
+    if item != 0:
         return
     n_slots = load_i64(step + load_i64(args + ROUTE.n_rows)) * load_i64(args + ROUTE.n_used)
     n_expert = load_i64(args + ROUTE.n_expert)
@@ -191,7 +191,7 @@ def arrange(args, step, ith, nth):
 
 
 @kernel
-def quantize(args, step, ith, nth):
+def quantize(args, step, item, n_items):
     """The activations of every slot in int8, in the layout of quantize.py with these chunks.
 
     A chunk that begins at place p of slot_order begins at row p. x has a row per slot or per token.
@@ -203,7 +203,7 @@ def quantize(args, step, ith, nth):
     q, da = load_i64(args + EXPERT_QUANTIZE.q), load_i64(args + EXPERT_QUANTIZE.da)
     ys, n16 = load_i64(args + EXPERT_QUANTIZE.ys), load_i64(args + EXPERT_QUANTIZE.n16)
     chunks = load_i64(args + EXPERT_QUANTIZE.chunks)
-    begin, end = n_slots * ith // nth, n_slots * (ith + 1) // nth
+    begin, end = n_slots * item // n_items, n_slots * (item + 1) // n_items
     for c in range(load_i64(load_i64(args + EXPERT_QUANTIZE.n_chunks))):
         first = load_i64(chunks + c * CHUNK_BYTES + CHUNK.first)
         m = load_i64(chunks + c * CHUNK_BYTES + CHUNK.n_rows)
@@ -214,12 +214,12 @@ def quantize(args, step, ith, nth):
 
 
 @kernel
-def sum(args, step, ith, nth):
-    """out = sum over ranks of weight * slot, one fma after the other; threads share runs of 16 columns."""
+def sum(args, step, item, n_items):
+    """out = sum over ranks of weight * slot, one fma after the other; items share runs of 16 columns."""
     n_used, width = load_i64(args + EXPERT_SUM.n_used), load_i64(args + EXPERT_SUM.width)
     n_runs = (width + 15) // 16
     n_units = load_i64(step + load_i64(args + EXPERT_SUM.n_rows)) * n_runs
-    for unit in range(n_units * ith // nth, n_units * (ith + 1) // nth):
+    for unit in range(n_units * item // n_items, n_units * (item + 1) // n_items):
         row, i = unit // n_runs, unit % n_runs * 16
         total = splat_f32x16(0.0)
         for slot in range(row * n_used, (row + 1) * n_used):

@@ -173,10 +173,10 @@ def make_pack(size):
     pack_group = pack_words if size == 4 else pack_halves
 
     @kernel
-    def pack(args, step, ith, nth):
+    def pack(args, step, item, n_items):
         n_out, n_in = load_i64(args + PACK_ARGS.n_out), load_i64(args + PACK_ARGS.n_in)
         row_bytes = load_i64(args + PACK_ARGS.row_bytes)
-        for g in range(first_group(n_out, ith, nth), first_group(n_out, ith + 1, nth)):
+        for g in range(first_group(n_out, item, n_items), first_group(n_out, item + 1, n_items)):
             pack_group(load_i64(args + PACK_ARGS.source) + g * GROUP_ROWS * row_bytes, row_bytes,
                        min(GROUP_ROWS, n_out - g * GROUP_ROWS), n_in,
                        load_i64(args + PACK_ARGS.packed) + g * n_in * (GROUP_ROWS * size))

@@ -119,13 +119,13 @@ def make_pack(pack_group):
     """The kernel "pack" of a format."""
 
     @kernel
-    def pack(args, step, ith, nth):
-        """Rows of a file, n_out of row_bytes each, to groups of GROUP_ROWS rows, which the threads share."""
+    def pack(args, step, item, n_items):
+        """Rows of a file, n_out of row_bytes each, to groups of GROUP_ROWS rows, which items share."""
         n_out = load_i64(args + ARGS.n_out)
         stride = load_i64(args + ARGS.row_bytes)
         n_groups = (n_out + GROUP_ROWS - 1) // GROUP_ROWS
         group_bytes = load_i64(args + ARGS.group_bytes)
-        for g in range(n_groups * ith // nth, n_groups * (ith + 1) // nth):
+        for g in range(n_groups * item // n_items, n_groups * (item + 1) // n_items):
             source = load_i64(args + ARGS.source) + g * GROUP_ROWS * stride
             packed = load_i64(args + ARGS.packed) + g * group_bytes
             n = n_out - g * GROUP_ROWS

@@ -4,16 +4,18 @@ Packed unit of two blocks, 576 bytes: d of both (16 float16 each), then four lin
 """
 
 from ggpy.formats.iq4 import IQ4_NL_BLOCK, IQ4_VALUES
+from ggpy.gguf import TensorType
 from ggpy.kernels.cpu.blocks import add_pair_i8, for_each, nibbles, prefetch_lines
 from ggpy.kernels.cpu.dot import lookup16, ready_i8
 from ggpy.kernels.cpu.interleave import file_block, interleave, interleave_half
 from ggpy.kernels.cpu.kernel import device
 from ggpy.kernels.cpu.packed_format import make_kernels
+from ggpy.kernels.cpu.packing import PACKINGS
 from ggpy.kernels.cpu.simd import constant, load_f16x16
 from ggpy.kernels.cpu.vectors import i8x64
 
 FILE = file_block(IQ4_NL_BLOCK)
-UNIT_BYTES = 576
+UNIT_BYTES = PACKINGS[TensorType.IQ4_NL].unit_bytes
 QS = 64
 values = constant(i8x64, IQ4_VALUES.tolist() * 4)
 

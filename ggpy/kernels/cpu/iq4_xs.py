@@ -5,6 +5,7 @@ then four lines of nibbles for each block as in iq4_nl.py.
 """
 
 from ggpy.formats.iq4 import IQ4_XS_BLOCK
+from ggpy.gguf import TensorType
 from ggpy.kernels.cpu.blocks import add_pair_i8, nibbles, prefetch_lines
 from ggpy.kernels.cpu.interleave import (
     file_block,
@@ -15,10 +16,11 @@ from ggpy.kernels.cpu.interleave import (
 from ggpy.kernels.cpu.iq4_nl import lookups
 from ggpy.kernels.cpu.kernel import device
 from ggpy.kernels.cpu.packed_format import make_kernels
+from ggpy.kernels.cpu.packing import PACKINGS
 from ggpy.kernels.cpu.simd import load_f16x16, load_i16x16, load_i32x16, splat_i32x16, to_f32, zext_i32
 
 FILE = file_block(IQ4_XS_BLOCK)
-UNIT_BYTES = 2176
+UNIT_BYTES = PACKINGS[TensorType.IQ4_XS].unit_bytes
 HIGH, LOW, QS = 32, 64, 128
 
 

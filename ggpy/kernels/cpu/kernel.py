@@ -1,9 +1,9 @@
-"""What a kernel is: a Python function `(args, step, ith, nth)` of four int64, compiled when a model needs it.
+"""What a kernel is: a Python function `(args, step, item, n_items)` of four int64, compiled when a model needs it.
 
 `args` is the address of the kernel's own argument block (`arguments.py`), `step` that of the step descriptor
-(`step.py`), and the call is to do part `ith` of `nth`, while others may do other parts. A kernel is named by where it
-stands: "q4_k.linear" is `linear` in `q4_k.py`. It reads and writes memory by address, raises nothing and calls no
-Python.
+(`step.py`), and the call is to do part number `item` of `n_items`, which threads claim (`executor.py`), so no part may
+wait for another. A kernel is named by where it stands: "q4_k.linear" is `linear` in `q4_k.py`. It reads and writes
+memory by address, raises nothing and calls no Python.
 """
 
 from collections.abc import Callable

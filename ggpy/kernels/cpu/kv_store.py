@@ -121,14 +121,14 @@ def make_store(keys, values):
     k_dim_bytes, v_dim_bytes = keys.dim_bytes, values.dim_bytes
 
     @kernel
-    def kv_store(args, step, ith, nth):
+    def kv_store(args, step, item, n_items):
         n_head_kv = load_i64(args + ARGS.n_head_kv)
         dim_k, dim_v = load_i64(args + ARGS.head_dim_k), load_i64(args + ARGS.head_dim_v)
         k_pool, v_pool = load_i64(args + ARGS.k_pool), load_i64(args + ARGS.v_pool)
         offsets, n_tiles = load_i64(args + ARGS.k_offset), load_i64(step + STEP.n_tiles)
         table_row = load_i64(args + ARGS.table_row)
         n_units = n_head_kv * n_tiles
-        for unit in range(n_units * ith // nth, n_units * (ith + 1) // nth):
+        for unit in range(n_units * item // n_items, n_units * (item + 1) // n_items):
             head = unit // n_tiles
             offset = offsets + head * dim_k * 4 if offsets != 0 else 0
             tile = load_i64(step + STEP.tiles) + (unit % n_tiles) * TILE_BYTES

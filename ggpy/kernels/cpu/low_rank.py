@@ -58,11 +58,11 @@ def add_term(term, scale, x, n_in, out, n_out, products):
 
 
 @kernel
-def add(args, step, ith, nth):
+def add(args, step, item, n_items):
     """out += scale * b (a x) of every adapter that a row has a scale for."""
     n_rows, n_adapters = load_i64(step + load_i64(args + LOW_RANK.n_rows)), load_i64(args + LOW_RANK.n_adapters)
     n_in, n_out = load_i64(args + LOW_RANK.n_in), load_i64(args + LOW_RANK.n_out)
-    for row in range(n_rows * ith // nth, n_rows * (ith + 1) // nth):
+    for row in range(n_rows * item // n_items, n_rows * (item + 1) // n_items):
         token = row
         if load_i64(args + LOW_RANK.row_is_output) != 0:
             token = load_i32(load_i64(step + STEP.output_rows) + 4 * row)

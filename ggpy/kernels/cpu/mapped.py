@@ -193,9 +193,10 @@ def make_mapped_linear(pack_group, rows, direct=None):
 
     @unrolled
     @kernel
-    def mapped_linear(args, step, ith, nth):
+    def mapped_linear(args, step, item, n_items):
         n_rows, n_out = load_i64(step + load_i64(args + ARGS.n_rows)), load_i64(args + ARGS.n_out)
         if n_rows > 0:
-            multiply(args, first_group(n_out, ith, nth), first_group(n_out, ith + 1, nth), n_rows, scratch_of(step))
+            first, end = first_group(n_out, item, n_items), first_group(n_out, item + 1, n_items)
+            multiply(args, first, end, n_rows, scratch_of(step))
 
     return mapped_linear

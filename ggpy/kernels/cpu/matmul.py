@@ -2,17 +2,21 @@
 
 A weight matrix is packed in groups of GROUP_ROWS rows, interleaved so that one vector lane belongs to one row. A format
 gives `rows(w, n_blocks, m, q, da, ys, n16, acc)`: it decodes each weight block of one group once and leaves, for m
-activation rows, the eight partial sums of the canonical order in acc, float32 (8, m, 16). The order of one output:
+activation rows, the eight partial sums of the canonical order in acc, float32 (8, m, 16). The activations are those of
+a chunk as quantize.py lays them out: int8 values q, for each block of 32 the float32 da, its scale, and ys = -RN(da *
+sum(q)), for each half of it the int32 n16 = -128 * sum(q). Of n16 a format whose weights are stored too large by 2^k
+takes 2^(k - 7), which is what that has added to the integer sum, negative. The order of one output:
 
     for block j:  S = exact integer sum;  t = RN(S * d);  acc[j % 8] = fma(t, da[j], acc[j % 8])
                   with minimums:          acc[j % 8] = fma(dm * mn, ys[j], acc[j % 8])
     result = ((acc0 + acc4) + (acc2 + acc6)) + ((acc1 + acc5) + (acc3 + acc7))  (+ bias) (+ residual)
 
-It involves one row of weights and one of activations, so the bits of a row never depend on its company. Threads share
-the groups; within a thread a panel of groups that fits the L2 cache meets all chunks of rows before the next.
+It involves one row of weights and one of activations, so the bits of a row never depend on its company. The groups
+are shared out in items (see executor.py); in an item a panel of groups that fits the L2 cache meets all chunks of rows
+before the next.
 
-With experts, activations come in chunks of slots that use the same expert (see experts.py). Every thread takes its
-share of the groups of each expert, so the work is even however the tokens are routed.
+With experts, activations come in chunks of slots that use the same expert (see experts.py). Every item has its share
+of the groups of each expert, so the work is even however the tokens are routed.
 """
 
 from ggpy.kernels.cpu.arguments import CHUNK, CHUNK_BYTES, CHUNK_ROWS, EXPERT_LINEAR, GROUP_ROWS, LINEAR
@@ -93,9 +97,9 @@ def expert_bias(args, fields, expert):
 
 
 @device
-def first_group(n_out, ith, nth):
-    """Thread `ith` takes the groups from this one to the first of the next thread."""
-    return (n_out + GROUP_ROWS - 1) // GROUP_ROWS * ith // nth
+def first_group(n_out, item, n_items):
+    """Item `item` of `n_items` has the groups from this one to the first of the next item."""
+    return (n_out + GROUP_ROWS - 1) // GROUP_ROWS * item // n_items
 
 
 @device
@@ -108,12 +112,12 @@ def make_linear_kernel(panel, fields, make_state):
 
     @unrolled
     @kernel
-    def linear(args, step, ith, nth):
+    def linear(args, step, item, n_items):
         n_rows, n_out = load_i64(step + load_i64(args + fields.n_rows)), load_i64(args + fields.n_out)
         n_groups = groups_of_panel(load_i64(args + fields.group_bytes))
-        end = first_group(n_out, ith + 1, nth)
+        end = first_group(n_out, item + 1, n_items)
         state = make_state(args, step)
-        for g in range(first_group(n_out, ith, nth), end, n_groups):
+        for g in range(first_group(n_out, item, n_items), end, n_groups):
             for start in range(0, n_rows, CHUNK_ROWS):
                 panel(args, fields, load_i64(args + fields.weight), g, min(end, g + n_groups), 0, start,
                       min(CHUNK_ROWS, n_rows - start), load_i64(args + fields.bias), load_i64(args + fields.residual),
@@ -127,10 +131,10 @@ def make_expert_kernel(panel, fields, make_state):
 
     @unrolled
     @kernel
-    def expert_linear(args, step, ith, nth):
+    def expert_linear(args, step, item, n_items):
         n_out = load_i64(args + fields.n_out)
         n_groups = groups_of_panel(load_i64(args + fields.group_bytes))
-        begin, end = first_group(n_out, ith, nth), first_group(n_out, ith + 1, nth)
+        begin, end = first_group(n_out, item, n_items), first_group(n_out, item + 1, n_items)
         state = make_state(args, step)
         chunk = load_i64(args + fields.chunks)
         last = chunk + load_i64(load_i64(args + fields.n_chunks)) * CHUNK_BYTES

@@ -87,8 +87,8 @@ def leave_int8(args, fields, row, n_rows, width):
 
 
 @kernel
-def rms(args, step, ith, nth):
-    """A thread takes whole rows if they are wanted in int8 as well, else single groups."""
+def rms(args, step, item, n_items):
+    """Items share whole rows if these are wanted in int8 as well, else single groups."""
     n_rows = load_i64(step + load_i64(args + RMS.n_rows))
     groups = load_i64(args + RMS.groups)
     width = load_i64(args + RMS.width)
@@ -97,7 +97,7 @@ def rms(args, step, ith, nth):
     int8 = load_i64(args + RMS.q) != 0
     per_unit = groups if int8 else 1
     n_units = n_rows * groups // per_unit
-    for unit in range(n_units * ith // nth, n_units * (ith + 1) // nth):
+    for unit in range(n_units * item // n_items, n_units * (item + 1) // n_items):
         for part in range(unit * per_unit, (unit + 1) * per_unit):
             x = load_i64(args + RMS.x) + part * n * 4
             weight = load_i64(args + RMS.weight)
@@ -110,7 +110,7 @@ def rms(args, step, ith, nth):
 
 
 @kernel
-def layer(args, step, ith, nth):
+def layer(args, step, item, n_items):
     """Threads share the rows."""
     n_rows = load_i64(step + load_i64(args + LAYER.n_rows))
     groups = load_i64(args + LAYER.groups)
@@ -119,7 +119,7 @@ def layer(args, step, ith, nth):
     eps = load_f32(args + LAYER.eps)
     weight = load_i64(args + LAYER.weight)
     bias = load_i64(args + LAYER.bias)
-    for row in range(n_rows * ith // nth, n_rows * (ith + 1) // nth):
+    for row in range(n_rows * item // n_items, n_rows * (item + 1) // n_items):
         for group in range(groups):
             at = (row * groups + group) * n * 4
             x = load_i64(args + LAYER.x) + at

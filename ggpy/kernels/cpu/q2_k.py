@@ -11,10 +11,12 @@ of its eight lines belong to its block b.
 """
 
 from ggpy.formats.k_quants import Q2_K_BLOCK
+from ggpy.gguf import TensorType
 from ggpy.kernels.cpu.blocks import load_4_lines, prefetch_lines, sums_u7, two_bits
 from ggpy.kernels.cpu.interleave import file_block, interleave_bytes, interleave_half
 from ggpy.kernels.cpu.kernel import device
 from ggpy.kernels.cpu.packed_format import make_kernels
+from ggpy.kernels.cpu.packing import PACKINGS
 from ggpy.kernels.cpu.simd import (
     broadcast_f32,
     broadcast_i32,
@@ -28,7 +30,7 @@ from ggpy.kernels.cpu.simd import (
 )
 
 FILE = file_block(Q2_K_BLOCK)
-UNIT_BYTES = 1344
+UNIT_BYTES = PACKINGS[TensorType.Q2_K].unit_bytes
 SCALES, QS = 64, 320
 
 

@@ -5,16 +5,18 @@ they lie in the file: weight 4 k + i of a row in the low half of byte i of line 
 """
 
 from ggpy.formats.q4 import Q4_1_BLOCK
+from ggpy.gguf import TensorType
 from ggpy.kernels.cpu.blocks import add_pair_with_minimum, nibbles, prefetch_lines
 from ggpy.kernels.cpu.file_units import add_with_minimum, nibbles_of_blocks, scales_and_minimums
 from ggpy.kernels.cpu.interleave import file_block, interleave, interleave_half
 from ggpy.kernels.cpu.kernel import device
 from ggpy.kernels.cpu.mapped import make_direct
 from ggpy.kernels.cpu.packed_format import make_kernels
+from ggpy.kernels.cpu.packing import PACKINGS
 from ggpy.kernels.cpu.simd import load_f16x16
 
 FILE = file_block(Q4_1_BLOCK)
-UNIT_BYTES = 640
+UNIT_BYTES = PACKINGS[TensorType.Q4_1].unit_bytes
 QS = 128
 
 

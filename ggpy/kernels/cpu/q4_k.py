@@ -8,6 +8,7 @@ scales and minimums, 32 lines of nibbles, all as they lie in the file: of lines 
 import numpy as np
 
 from ggpy.formats.k_quants import Q4_K_BLOCK
+from ggpy.gguf import TensorType
 from ggpy.kernels.cpu.blocks import (
     add_pair_with_minimum,
     high_nibbles,
@@ -26,10 +27,11 @@ from ggpy.kernels.cpu.kernel import device
 from ggpy.kernels.cpu.lanes8 import as_i8x8
 from ggpy.kernels.cpu.mapped import make_direct
 from ggpy.kernels.cpu.packed_format import make_kernels
+from ggpy.kernels.cpu.packing import PACKINGS
 from ggpy.kernels.cpu.simd import load_f16, load_f16x16, load_i32, load_i32x16, splat_i32x16, to_f32, zext_i32
 
 FILE = file_block(Q4_K_BLOCK)
-UNIT_BYTES = 2304
+UNIT_BYTES = PACKINGS[TensorType.Q4_K].unit_bytes
 SCALES = 64
 QS = 256
 

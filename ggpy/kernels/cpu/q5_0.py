@@ -7,6 +7,7 @@ of byte i of a row is that of weight 4 k + i, and four lines of nibbles as they 
 import numpy as np
 
 from ggpy.formats.q5 import Q5_0_BLOCK
+from ggpy.gguf import TensorType
 from ggpy.kernels.cpu.blocks import biased, bits, bits_up, make_add_pair, make_half_sums, nibbles, prefetch_lines
 from ggpy.kernels.cpu.dot import dot4_u7
 from ggpy.kernels.cpu.file_units import make_add_biased, nibbles_of_blocks, scales
@@ -20,10 +21,11 @@ from ggpy.kernels.cpu.kernel import device
 from ggpy.kernels.cpu.lanes8 import as_i8x32, bits_of_byte, gather_i32x8
 from ggpy.kernels.cpu.mapped import make_direct
 from ggpy.kernels.cpu.packed_format import make_kernels
+from ggpy.kernels.cpu.packing import PACKINGS
 from ggpy.kernels.cpu.simd import load_f16x16, load_i8x64, load_i32x16, splat_i32x16, store
 
 FILE = file_block(Q5_0_BLOCK)
-UNIT_BYTES = 704
+UNIT_BYTES = PACKINGS[TensorType.Q5_0].unit_bytes
 QH = 64
 BLOCK_BYTES = 320           # of fifth bits and nibbles
 add_pair = make_add_pair(make_half_sums(dot4_u7, biased(3)))

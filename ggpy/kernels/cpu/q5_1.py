@@ -5,17 +5,19 @@ four of nibbles, as in q5_0.py.
 """
 
 from ggpy.formats.q5 import Q5_1_BLOCK
+from ggpy.gguf import TensorType
 from ggpy.kernels.cpu.blocks import add_pair_with_minimum, prefetch_lines
 from ggpy.kernels.cpu.file_units import add_with_minimum, nibbles_of_blocks, scales_and_minimums
 from ggpy.kernels.cpu.interleave import file_block, interleave, interleave_half
 from ggpy.kernels.cpu.kernel import device
 from ggpy.kernels.cpu.mapped import make_direct
 from ggpy.kernels.cpu.packed_format import make_kernels
+from ggpy.kernels.cpu.packing import PACKINGS
 from ggpy.kernels.cpu.q5_0 import BLOCK_BYTES, five_bits, interleave_fifth_bits, with_fifth_bits
 from ggpy.kernels.cpu.simd import load_f16x16
 
 FILE = file_block(Q5_1_BLOCK)
-UNIT_BYTES = 768
+UNIT_BYTES = PACKINGS[TensorType.Q5_1].unit_bytes
 QH = 128
 
 

@@ -5,6 +5,7 @@ eight lines of fifth bits (bit b of a byte belongs to block b), 32 lines of nibb
 """
 
 from ggpy.formats.k_quants import Q5_K_BLOCK
+from ggpy.gguf import TensorType
 from ggpy.kernels.cpu.blocks import (
     add_pair_with_minimum,
     high_nibbles,
@@ -19,11 +20,12 @@ from ggpy.kernels.cpu.kernel import device
 from ggpy.kernels.cpu.lanes8 import broadcast_8xi8
 from ggpy.kernels.cpu.mapped import make_direct
 from ggpy.kernels.cpu.packed_format import make_kernels
+from ggpy.kernels.cpu.packing import PACKINGS
 from ggpy.kernels.cpu.q4_k import SCALES, minimum, pack_scales, scale, unit_scales
 from ggpy.kernels.cpu.simd import load_f16x16
 
 FILE = file_block(Q5_K_BLOCK)
-UNIT_BYTES = 2816
+UNIT_BYTES = PACKINGS[TensorType.Q5_K].unit_bytes
 QH, QS = 256, 768
 
 

@@ -7,6 +7,7 @@ the order in which they are read, which memory rewards.
 """
 
 from ggpy.formats.k_quants import Q6_K_BLOCK
+from ggpy.gguf import TensorType
 from ggpy.kernels.cpu.blocks import (
     biased,
     bits,
@@ -25,10 +26,11 @@ from ggpy.kernels.cpu.kernel import device
 from ggpy.kernels.cpu.lanes8 import i8x16, load_i8x16, load_i64x8, sext_i32
 from ggpy.kernels.cpu.mapped import make_direct
 from ggpy.kernels.cpu.packed_format import make_kernels
+from ggpy.kernels.cpu.packing import PACKINGS
 from ggpy.kernels.cpu.simd import load_f16, load_f32x16, load_i32x16, shuffle1, sra, to_f32
 
 FILE = file_block(Q6_K_BLOCK)
-UNIT_BYTES = 3392
+UNIT_BYTES = PACKINGS[TensorType.Q6_K].unit_bytes
 SCALES, HALVES, HALF_BYTES = 64, 320, 1536
 LOW_BITS = 512              # behind the high bits of a half
 add_pair = make_add_pair_16(make_half_sums(dot4_u7, biased(2)), 2)

@@ -4,6 +4,7 @@ Packed unit of two blocks, 1088 bytes: d of both (16 float16 each), then eight l
 """
 
 from ggpy.formats.q8 import Q8_0_BLOCK
+from ggpy.gguf import TensorType
 from ggpy.kernels.cpu.blocks import add_pair_i8, for_each, load_8_lines, prefetch_lines
 from ggpy.kernels.cpu.dot import ready_i8
 from ggpy.kernels.cpu.file_units import add_i8, high_eights, low_eights, scales
@@ -12,10 +13,11 @@ from ggpy.kernels.cpu.kernel import device
 from ggpy.kernels.cpu.lanes8 import as_i64x8, i64x8, load_i8x32
 from ggpy.kernels.cpu.mapped import make_direct
 from ggpy.kernels.cpu.packed_format import make_kernels
+from ggpy.kernels.cpu.packing import PACKINGS
 from ggpy.kernels.cpu.simd import as_i8x64, concat, load_f16x16, shuffle2
 
 FILE = file_block(Q8_0_BLOCK)
-UNIT_BYTES = 1088
+UNIT_BYTES = PACKINGS[TensorType.Q8_0].unit_bytes
 QS = 64
 ready = for_each(ready_i8)
 

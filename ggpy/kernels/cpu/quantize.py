@@ -90,11 +90,11 @@ def quantize_row(x, row, n_rows, n_blocks, n_filled, q, da, ys, n16):
 
 
 @kernel
-def quantize(args, step, ith, nth):
-    """x (n_rows, n_filled * 32) float32 to int8, rows shared among the threads."""
+def quantize(args, step, item, n_items):
+    """x (n_rows, n_filled * 32) float32 to int8, rows shared among the items."""
     n_rows = load_i64(step + load_i64(args + ARGS.n_rows))
     n_filled = load_i64(args + ARGS.n_filled)
-    for row in range(n_rows * ith // nth, n_rows * (ith + 1) // nth):
+    for row in range(n_rows * item // n_items, n_rows * (item + 1) // n_items):
         quantize_row(load_i64(args + ARGS.x) + row * n_filled * 128, row, n_rows, load_i64(args + ARGS.n_blocks),
                      n_filled, load_i64(args + ARGS.q), load_i64(args + ARGS.da), load_i64(args + ARGS.ys),
                      load_i64(args + ARGS.n16))

@@ -2,7 +2,7 @@
 
     first = a * cos - b * sin,   second = b * cos + a * sin
 
-"rope.neighbours" pairs dimensions 2 i and 2 i + 1, "rope.halves" i and n_rot / 2 + i, for i < n_rot / 2; dimensions
+"rope.interleaved" pairs dimensions 2 i and 2 i + 1, "rope.neox" i and n_rot / 2 + i, for i < n_rot / 2; dimensions
 from n_rot on are copied. x and out are (n_rows, n_head, head_dim) float32 and may be the same memory; cos and sin are
 (n_rows, n_rot / 2). Each result is one rounded product and one fused multiply-add, the same in vectors and in tails.
 """
@@ -26,7 +26,7 @@ def turn(a, b, cos, sin):
 
 
 @device
-def turn_neighbours(x, n_pairs, cos, sin, out):
+def turn_interleaved(x, n_pairs, cos, sin, out):
     for i in range(0, n_pairs - 15, 16):
         lo, hi = load_f32x16(x + 8 * i), load_f32x16(x + 8 * i + 64)
         a, b = turn(evens(lo, hi), odds(lo, hi), load_f32x16(cos + 4 * i), load_f32x16(sin + 4 * i))
@@ -40,7 +40,7 @@ def turn_neighbours(x, n_pairs, cos, sin, out):
 
 
 @device
-def turn_halves(x, n_pairs, cos, sin, out):
+def turn_neox(x, n_pairs, cos, sin, out):
     half = 4 * n_pairs
     for i in range(0, n_pairs - 15, 16):
         at = 4 * i
@@ -55,16 +55,16 @@ def turn_halves(x, n_pairs, cos, sin, out):
 
 
 def make_rope(turn_head):
-    """The kernel that turns every head of every row by `turn_head`; threads share the heads of all rows."""
+    """The kernel that turns every head of every row by `turn_head`; items share the heads of all rows."""
 
     @kernel
-    def rope(args, step, ith, nth):
+    def rope(args, step, item, n_items):
         n_head = load_i64(args + ARGS.n_head)
         head_dim = load_i64(args + ARGS.head_dim)
         n_rot = load_i64(args + ARGS.n_rot)
         n_pairs = n_rot // 2
         n_units = load_i64(step + load_i64(args + ARGS.n_rows)) * n_head
-        for unit in range(n_units * ith // nth, n_units * (ith + 1) // nth):
+        for unit in range(n_units * item // n_items, n_units * (item + 1) // n_items):
             x = load_i64(args + ARGS.x) + unit * head_dim * 4
             out = load_i64(args + ARGS.out) + unit * head_dim * 4
             angles = (unit // n_head) * n_pairs * 4
@@ -76,5 +76,5 @@ def make_rope(turn_head):
     return rope
 
 
-neighbours = make_rope(turn_neighbours)
-halves = make_rope(turn_halves)
+interleaved = make_rope(turn_interleaved)
+neox = make_rope(turn_neox)

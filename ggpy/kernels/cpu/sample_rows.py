@@ -9,12 +9,12 @@ from ggpy.kernels.cpu.simd import load_first, load_i32, load_i64, splat_f32x16, 
 
 
 @kernel
-def run(args, step, ith, nth):
+def run(args, step, item, n_items):
     """Runs the tape of each of `rows`, on candidates that are all tokens at first; a row has one thread alone.
 
     A row with a logit that is infinite or no number has no token; -inf is that of one that cannot come.
     """
-    candidates = load_i64(args + ROWS.candidates) + ith * load_i64(args + ROWS.stride)
+    candidates = load_i64(args + ROWS.candidates) + item * load_i64(args + ROWS.stride)
     largest = splat_f32x16(LARGEST)
     while True:
         i = atomic_add(args + ROWS.next, 1)

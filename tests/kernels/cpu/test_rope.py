@@ -28,7 +28,7 @@ def rope(run_kernel: RunKernel, pairing: str, x: Float32, cos: Float32, sin: Flo
 
 def meaning(pairing: str, x: Float32, cos: Float32, sin: Float32) -> Float32:
     n = cos.shape[1]
-    first, second = (slice(0, 2 * n, 2), slice(1, 2 * n, 2)) if pairing == "neighbours" else (
+    first, second = (slice(0, 2 * n, 2), slice(1, 2 * n, 2)) if pairing == "interleaved" else (
         slice(0, n), slice(n, 2 * n))
     out = x.astype(np.float64)
     a, b = out[..., first].copy(), out[..., second].copy()
@@ -44,7 +44,7 @@ def example(n_rows: int, n_head: int, head_dim: int, n_rot: int) -> tuple[Float3
     return x, np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
 
 
-@pytest.mark.parametrize(("pairing", "expected"), [("neighbours", [-2, 1, -4, 3, 5]), ("halves", [-3, -4, 1, 2, 5])])
+@pytest.mark.parametrize(("pairing", "expected"), [("interleaved", [-2, 1, -4, 3, 5]), ("neox", [-3, -4, 1, 2, 5])])
 def test_a_quarter_turn(run_kernel: RunKernel, pairing: str, expected: list[float]) -> None:
     """Both pairs of (1, 2, 3, 4, 5) turn by 90 degrees; the fifth dimension is no part of them."""
     x = np.array([[[1, 2, 3, 4, 5]]], np.float32)
@@ -52,7 +52,7 @@ def test_a_quarter_turn(run_kernel: RunKernel, pairing: str, expected: list[floa
     assert rope(run_kernel, pairing, x, zero, one).tolist() == [[expected]]
 
 
-@pytest.mark.parametrize("pairing", ["neighbours", "halves"])
+@pytest.mark.parametrize("pairing", ["interleaved", "neox"])
 @pytest.mark.parametrize(("head_dim", "n_rot"), [(16, 16), (24, 24), (64, 64), (80, 32), (96, 96), (128, 64), (66, 34)])
 def test_rope_is_what_float64_says(run_kernel: RunKernel, pairing: str, head_dim: int, n_rot: int) -> None:
     """Each pair turns by its row's angle, and the other dimensions are copied, into new memory or in place."""
@@ -63,7 +63,7 @@ def test_rope_is_what_float64_says(run_kernel: RunKernel, pairing: str, head_dim
     assert np.array_equal(rope(run_kernel, pairing, x, cos, sin, in_place=True), out)
 
 
-@pytest.mark.parametrize("pairing", ["neighbours", "halves"])
+@pytest.mark.parametrize("pairing", ["interleaved", "neox"])
 def test_bits_do_not_depend_on_rows_or_threads(run_kernel: RunKernel, pairing: str) -> None:
     """A row alone, and all rows by three threads, give the same bits."""
     x, cos, sin = example(7, 2, 64, 48)
