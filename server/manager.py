@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import math
 import re
@@ -198,6 +199,7 @@ class ModelManager:
             entry.error = None
             if shared is None:
                 entry.loaded = entry.last = await open_model(entry, entry.settings or self.settings)
+                set_aside()
             assert entry.loaded is not None
             entry.last_used_s, entry.metrics = time.monotonic(), None
             self._set_state(entry, "loaded")
@@ -269,3 +271,13 @@ class ModelManager:
             entry.state = state
             self.tell(entry.name, "model_status", {"status": state})
             logger.info("%s is %s", entry.name, state)
+
+
+def set_aside() -> None:
+    """Have the garbage collector look no more through what is there now, but once when this is called again.
+
+    Vocabularies stay for long: going through two of them again and again would stall all streams for 100 ms.
+    """
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()

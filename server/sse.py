@@ -11,8 +11,8 @@ import msgspec
 from aiohttp import web
 
 from ggpy.errors import GgpyError
+from ggpy.server import patience
 from ggpy.server.errors import ErrorInfo, info_of
-from ggpy.server.patience import patience
 from ggpy.server.recordings import CURRENT
 
 CONTENT_TYPE = "text/event-stream"
@@ -95,7 +95,7 @@ class Output:
 
     async def _sent(self, sending: Awaitable[object]) -> None:
         try:
-            async with patience(self._request):
+            async with patience.patience(self._request, patience.UNREAD_S):
                 await sending
         except (ConnectionError, TimeoutError) as error:
             # what the transport still holds for somebody who does not read goes with it
