@@ -14,7 +14,7 @@ from typing import TypeVar
 from ggpy.engine.completion import Completion, Timings
 from ggpy.engine.config import Pooling
 from ggpy.engine.core import EngineCore
-from ggpy.engine.loop import CLOSED, Call, Cancel, Close, Command, EngineLoop, Submit
+from ggpy.engine.loop import Call, Cancel, Close, Command, EngineLoop, Submit
 from ggpy.engine.outputs import Float32
 from ggpy.engine.request import Event, FinishReason, Request
 from ggpy.errors import GgpyError
@@ -114,7 +114,7 @@ class EngineClient:
     def _refusal(self) -> GgpyError:
         if os.getpid() != self._process:
             return GgpyError("this LLM belongs to the process that this one was forked from; load another one here")
-        return GgpyError(CLOSED)
+        return GgpyError(self._loop.why_ended)
 
 
 def end_dropped(loop: EngineLoop, process: int) -> None:
@@ -203,11 +203,16 @@ class CompletionStream(Iterator[str]):
         """
         events, request = list(self._events), self._request
         tokens = [token for event in events for token in event.tokens]
-        times = [event.time_s for event in events if event.tokens] or [request.added_s]
+        times = [event.time_s for event in events if event.tokens]
+        prompt_s = generation_s = first_token_s = 0.0
+        if times:
+            assert request.admitted_s is not None, "who gets tokens ran"
+            prompt_s, generation_s = times[0] - request.admitted_s, times[-1] - times[0]
+            first_token_s = times[0] - request.added_s
         reason: FinishReason = (events[-1].finish_reason if events else None) or "cancelled"
-        timings = Timings(len(request.prompt_tokens), len(tokens), times[0] - request.added_s, times[-1] - times[0],
+        timings = Timings(len(request.prompt_tokens), len(tokens), prompt_s, generation_s,
                           max((event.num_cached for event in events), default=0), request.num_drafted,
-                          request.num_accepted, events[-1].miss if events else None)
+                          request.num_accepted, events[-1].miss if events else None, first_token_s)
         text = "".join(event.text for event in events)
         probabilities = tuple(entry for event in events for entry in event.probabilities)
         return Completion(text, tokens, reason, timings, request.params.seed, probabilities)

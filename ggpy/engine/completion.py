@@ -11,16 +11,17 @@ from ggpy.engine.request import FinishReason
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """How long a completion took, waiting for other requests included."""
+    """How long a completion took."""
 
     n_prompt: int               # tokens of the prompt
     n_generated: int
-    prompt_s: float             # from the request to the first token
+    prompt_s: float             # from when it first ran to the first token
     generation_s: float         # from the first token to the last
     n_cached: int = 0           # of the prompt, tokens that an earlier request had read already
     n_drafted: int = 0          # tokens that were guessed and checked
     n_accepted: int = 0         # of these, tokens that were right
     miss: Miss | None = None    # the first token of the prompt that had to be read, and why; None: it was cancelled
+    first_token_s: float = 0.0  # from the request to the first token: with compiling and waiting for others
 
     @property
     def prompt_tokens_per_s(self) -> float:

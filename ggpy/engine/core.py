@@ -29,12 +29,14 @@ from ggpy.engine.turn import Generation, Turn
 from ggpy.errors import (
     ConfigError,
     DeadlineError,
+    GgpyError,
     GrammarError,
     PromptTooLongError,
     QueueFullError,
     RequestError,
     shown,
 )
+from ggpy.kernels.cpu import library
 from ggpy.text import StreamDecoder, Tokenizer
 
 if TYPE_CHECKING:
@@ -98,6 +100,14 @@ class EngineCore:
     def has_work(self) -> bool:
         return bool(self._live) or self._auditor.is_busy
 
+    def must_compile(self, request: Request) -> bool:
+        """Whether `prepare` may take seconds, since samplers or the grammar of `request` are not compiled."""
+        constraint = request.constraint
+        if constraint is not None and not ("_grammars" in vars(self) and self._grammars.knows(constraint)):
+            return True
+        return bool(library.missing(Sampler.kernels(
+            request.params, self.tokenizer, is_masked=constraint is not None, keeps_left=request.keeps_left)))
+
     def prepare(self, request: Request) -> Generation:
         """Make ready what `request` needs beside the model. Its samplers may have to be compiled: this can take long.
 
@@ -115,8 +125,7 @@ class EngineCore:
         request.salt = self.adapters.salted(request.salt, request.adapters)
         constraint = None if request.constraint is None else self._grammars.start(request.constraint)
         sampler = Sampler.for_tokenizer(
-            request.params, self.tokenizer, is_masked=constraint is not None,
-            keeps_left=request.probabilities is not None and request.probabilities.after_sampling)
+            request.params, self.tokenizer, is_masked=constraint is not None, keeps_left=request.keeps_left)
         decoder = StreamDecoder(self.tokenizer, special=self.config.shows_special)
         return Generation(request, sampler, OutputText(decoder, request.params.stop), constraint,
                           self.tokenizer.eog_ids, self.config.n_ctx,
@@ -147,8 +156,7 @@ class EngineCore:
         """
         self._auditor.go_on()
         start_s = time.perf_counter()
-        events = self._end_late(start_s)
-        self._draft()
+        events = self._end_late(start_s) + self._draft()
         n_preempted = self.scheduler.num_preempted
         chunks = self.scheduler.schedule(start_s)
         for request in self.scheduler.admitted:
@@ -191,8 +199,7 @@ class EngineCore:
         """
         pooling = pooling or self.config.pooling or "mean"
         if pooling == "rank" and not self.backend.n_classes:
-            raise RequestError("this model has no classifier, so it does not rank; load a reranker, or choose another "
-                               "pooling: none, mean, cls or last")
+            raise RequestError("this model has no classifier, so it does not rank; load a reranker for that")
         for tokens in texts:
             self._check_text(tokens)
         parts = embed_texts(self.backend, self.scheduler, texts, pooling, *self._usual())
@@ -249,24 +256,33 @@ class EngineCore:
         """End the requests whose time is up."""
         requests = [generation.request for generation in self._live.values()]
         late = [request for request in requests if request.deadline_s is not None and request.deadline_s <= now_s]
-        events = []
-        for request in late:
-            error = DeadlineError(f"the time that the request allowed is up, {now_s - request.added_s:.1f} s after it "
-                                  f"came; {request.num_generated:,} tokens were generated")
-            text = self._live[request.id].text.finish()
-            self._finish(request, "error")
-            events.append(Event(request.id, (), text, "error", error, request.num_cached or 0, request.miss))
-        return events
+        return [self._fail(request, DeadlineError(
+            f"the time that the request allowed is up, {now_s - request.added_s:.1f} s after it came; "
+            f"{request.num_generated:,} tokens were generated")) for request in late]
 
-    def _draft(self) -> None:
-        """Propose tokens for requests that generate; rows that a prompt can use are worth more than guesses."""
+    def _fail(self, request: Request, error: GgpyError) -> Event:
+        """End a request between its turns; returns its last event."""
+        text = self._live[request.id].text.finish()
+        self._finish(request, "error")
+        return Event(request.id, (), text, "error", error, request.num_cached or 0, request.miss)
+
+    def _draft(self) -> list[Event]:
+        """Propose tokens for requests that generate; rows that a prompt can use are worth more than guesses.
+
+        Returns the last events of those whose constraint fails meanwhile.
+        """
+        events = []
         generating = [] if self.scheduler.is_reading else self.scheduler.generating
         if self.speculator is not None:
             self.speculator.draft(generating)
         for request in generating:
             generation = self._live[request.id]
             if request.draft_tokens or generation.constraint is not None:
-                request.draft_tokens = generation.usable_drafts()
+                try:
+                    request.draft_tokens = generation.usable_drafts()
+                except GrammarError as error:
+                    events.append(self._fail(request, error))
+        return events
 
     def _progress(self, chunks: Sequence[Chunk]) -> list[Event]:
         """How far prompts are read, for requests that want to know: also what the cache had, before the first step."""

@@ -85,6 +85,7 @@ class EngineLoop:
         self._begun: deque[tuple[Call, Generator[None, None, Any]]] = deque()
         self._after_step = after_step
         self._tells = True
+        self.why_ended = CLOSED                     # for those who still ask
 
     def start(self) -> None:
         """Have a thread run, unless one does. Callers may meet here, or be interrupted: only one thread gets to run."""
@@ -101,6 +102,9 @@ class EngineLoop:
         assert core is not None
         try:
             self._serve(core)
+        except BaseException as error:
+            self.why_ended = f"the engine has failed and does not go on ({described(error)}); load the model again"
+            raise
         finally:
             self._end(core)
 
@@ -113,7 +117,9 @@ class EngineLoop:
                     self._emit(event)
                 self._go_on()
                 self._after_step()
-            except Exception as error:          # a bug: nobody is to wait for ever because of it
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:      # a bug, or a panic of compiled code: nobody is to wait for ever
                 logger.exception("the engine failed; all answers end with an error")
                 self._end_all(f"the engine failed while it worked on this answer ({described(error)}); ask again")
                 core.reset()
@@ -193,11 +199,11 @@ class EngineLoop:
                     case Submit(generation, deliver):
                         self._deliver[generation.request.id] = deliver
                     case Call(reply=reply) if self._tells:
-                        reply(GgpyError(CLOSED))
+                        reply(GgpyError(self.why_ended))
                     case Close(reply=closer):
                         replies.append(closer)
             if self._tells:
-                self._end_all(CLOSED)
+                self._end_all(self.why_ended)
                 self._after_step()
             self.has_ended = True       # who sends a command from now on need not wait
             for closer in replies:
@@ -222,12 +228,12 @@ def attempt(call: Call, function: Callable[[], Any]) -> Any:
         return function()
     except GgpyError as error:
         return error
-    except Exception as error:
+    except BaseException as error:
         logger.exception("the engine failed to %s", call.what)
         return GgpyError(f"the engine failed to {call.what} ({described(error)})")
 
 
-def described(error: Exception) -> str:
+def described(error: BaseException) -> str:
     """An exception in a few words."""
     return f"{type(error).__name__}: {error}"[:200]
 

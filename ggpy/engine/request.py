@@ -87,6 +87,11 @@ class Request:
         return len(self.tokens) - self.num_computed
 
     @property
+    def keeps_left(self) -> bool:
+        """Whether its sampler has to keep what it chooses among, to tell it."""
+        return self.probabilities is not None and self.probabilities.after_sampling
+
+    @property
     def is_generating(self) -> bool:
         """Whether the next step samples a token for sure: all tokens but the last one are computed."""
         return self.num_pending == 1

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -45,7 +46,8 @@ from ggpy.engine.request import Event, Request
 from ggpy.engine.saved_state import restore_state, save_state
 from ggpy.errors import GgpyError
 
-N_PREPARING = 4     # requests that are made ready at a time: one may have samplers or a grammar to compile
+N_PREPARING = 4     # requests that are made ready at a time
+N_COMPILING = 64    # those that need something compiled first: they mostly wait, and others not for them
 
 logger = logging.getLogger("ggpy")
 
@@ -57,7 +59,7 @@ class EngineService:
     """
 
     def __init__(self, core: EngineCore, send: Callable[[list[Answer]], None]) -> None:
-        self._prepare_request = core.prepare
+        self._must_compile, self._prepare_request = core.must_compile, core.prepare
         self._metrics = core.metrics
         self._loop = EngineLoop(core, self._flush)
         self._send = send
@@ -65,7 +67,9 @@ class EngineService:
         self._preparing: set[int] = set()       # requests on their way to the engine
         self._calls: dict[int, Call] = {}
         self._lock = threading.Lock()           # of the two above
-        self._pool = ThreadPoolExecutor(N_PREPARING, thread_name_prefix="ggpy-prepare")
+        self._preparers = ThreadPoolExecutor(N_PREPARING, thread_name_prefix="ggpy-prepare")
+        self._compilers = ThreadPoolExecutor(N_COMPILING, thread_name_prefix="ggpy-compile")
+        self._reporter = ThreadPoolExecutor(1, thread_name_prefix="ggpy-metrics")
         self.ready = ready_of(core)
 
     def run(self) -> None:
@@ -73,7 +77,8 @@ class EngineService:
         try:
             self._loop.run()
         finally:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+            for pool in (self._preparers, self._compilers, self._reporter):
+                pool.shutdown(wait=False, cancel_futures=True)
 
     def obey(self, command: Command) -> None:
         """Have the engine do what `command` asks for; waits for nothing."""
@@ -93,7 +98,7 @@ class EngineService:
             case EraseState():
                 self._call(command.id, "erase a state", functools.partial(erased, command))
             case GetMetrics():
-                self._pool.submit(self._tell_metrics, command.id)
+                self._reporter.submit(self._tell_metrics, command.id)
             case GetAdapters():
                 self._call(command.id, "tell its adapters", adapters_of)
             case SetAdapters(scales=scales):
@@ -111,15 +116,25 @@ class EngineService:
         requests = requests_of(command)
         with self._lock:
             self._preparing.update(request.id for request in requests)
-        self._pool.submit(self._prepare, requests)
+        self._preparers.submit(self._prepare, requests)
 
     def _prepare(self, requests: Sequence[Request]) -> None:
+        """Make `requests`, which differ by their seeds alone, ready, or have that done where it may take long."""
+        is_slow = False
+        with suppress(BaseException):       # what is wrong with it is told when it is prepared
+            is_slow = self._must_compile(requests[0])
+        if is_slow:
+            self._compilers.submit(self._prepare_all, requests)
+        else:
+            self._prepare_all(requests)
+
+    def _prepare_all(self, requests: Sequence[Request]) -> None:
         for index, request in enumerate(requests):
             try:
                 generation = self._prepare_request(request)
             except GgpyError as error:
                 self._refuse(request.id, index, error)
-            except Exception as error:
+            except BaseException as error:      # a panic of compiled code is no Exception
                 logger.exception("the engine failed to prepare a request")
                 self._refuse(request.id, index, GgpyError(f"the engine failed to prepare it ({described(error)})"))
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,6 +16,8 @@ from ggpy.engine.process import Load
 from ggpy.engine.service import EngineService
 from ggpy.errors import EngineError
 
+logger = logging.getLogger("ggpy")
+
 
 class ThreadClient(AsyncClient):
     """Runs `core`, which belongs to it from then on, in a thread."""
@@ -22,7 +25,7 @@ class ThreadClient(AsyncClient):
     def __init__(self, core: EngineCore) -> None:
         super().__init__()
         self._service = EngineService(core, self._pass_on)
-        self._thread = threading.Thread(target=self._service.run, name="ggpy-engine", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="ggpy-engine", daemon=True)
         self._thread.start()
         self._received([self._service.ready])
 
@@ -46,6 +49,19 @@ class ThreadClient(AsyncClient):
             self.health = "closed"
             self._send(Shutdown())
         await asyncio.to_thread(self._thread.join)
+
+    def _run(self) -> None:
+        try:
+            self._service.run()
+        except BaseException:
+            logger.exception("the engine fails")
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._give_up)
+
+    def _give_up(self) -> None:
+        if self.health != "closed":
+            self.health = "failed"
+            self._fail_all(EngineError("the engine has failed; see its log"))
 
     def _send(self, command: Command) -> None:
         self._service.obey(command)

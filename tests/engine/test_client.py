@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -205,6 +206,64 @@ def test_a_bug_in_the_engine_ends_the_answers_with_an_error_and_it_goes_on(
     engine.settle()
     again = engine.submit(40).finish()
     assert (again.tokens, again.n_cached) == (expected, 0)
+
+
+def test_a_prompt_is_read_from_when_it_runs(make_engine: MakeEngine) -> None:
+    """What a request waited for before, as for its samplers, is no part of its prompt's speed."""
+    engine = make_engine()
+    waited = request()
+    waited.added_s -= 100
+    timings = engine.client.submit(waited).finish().timings
+    assert timings.first_token_s > 100
+    assert 0 < timings.prompt_s < 100
+
+
+class Panic(BaseException):
+    """What a panic of compiled code looks like: no Exception."""
+
+
+def panic() -> None:
+    raise Panic("index out of bounds")
+
+
+def test_a_panic_in_a_step_is_a_bug_like_others(make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends the answers with its words, and the engine goes on."""
+    engine = make_engine()
+    with monkeypatch.context() as patch:
+        gate = Gate(engine, patch, meanwhile=panic)
+        reader = Reader(engine.submit())
+        gate.opened.set()
+        assert reader.ended()
+    assert "the engine failed while it worked on this answer (Panic: index out of bounds)" in str(reader.error)
+    assert len(engine.submit().finish().tokens) == 4
+
+
+def test_a_panic_in_a_call_is_told_to_who_asked(make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not wait for ever."""
+    engine = make_engine()
+    monkeypatch.setattr(engine.driver.core, "embed", lambda texts, pooling: panic())
+    with pytest.raises(GgpyError, match=r"failed to compute embeddings \(Panic: index out of bounds\)"):
+        engine.client.embed([[1, 2]])
+
+
+def test_an_engine_that_cannot_go_on_says_why(make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To those who wait and to those who ask later; "closed" would say that somebody had closed it."""
+    engine = make_engine()
+    gates = Gate(engine, monkeypatch, meanwhile=panic)
+    monkeypatch.setattr(engine.driver.core, "reset", lambda: 1 / 0)
+    monkeypatch.setattr(threading, "excepthook", lambda args: None)
+    monkeypatch.setattr(sys, "unraisablehook", lambda args: None)       # how a thread without a name ends
+    reader = Reader(engine.submit())
+    assert gates.reached.wait(30)
+    late = Reader(engine.submit(60))
+    gates.opened.set()
+    assert reader.ended()
+    assert late.ended()
+    assert "Panic: index out of bounds" in str(reader.error)
+    while not engine.client._loop.has_ended:
+        time.sleep(0.01)
+    with pytest.raises(GgpyError, match=r"does not go on \(ZeroDivisionError: division by zero\)"):
+        engine.submit()
 
 
 def test_a_bug_that_adds_no_request_hangs_nobody(make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:

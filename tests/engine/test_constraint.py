@@ -1,12 +1,16 @@
 """Which tokens a constraint allows, when it starts, and how it goes along with drafts."""
 
 import threading
+from collections.abc import Callable
+from typing import Any, cast
 
 import numpy as np
 import pytest
+from llguidance import LLMatcher
 
 from ggpy.engine.constraint import ConstraintSpec
-from ggpy.engine.structured.constraint import Grammars
+from ggpy.engine.structured import constraint as constraint_module
+from ggpy.engine.structured.constraint import Constraint, Grammars
 from ggpy.errors import GrammarError, RequestError
 from tests.engine.grammars import (
     CALL,
@@ -238,6 +242,49 @@ def test_a_grammar_is_compiled_once() -> None:
     assert len(started) == 81
     assert sum(each.is_finished for each in started) == 80
     assert allowed(started[0], encode('"x":12}')) == allowed(start("json_schema", POINT), encode('{"x":12}'))[1:]
+
+
+class Panic(BaseException):
+    """What a panic of llguidance looks like: no Exception."""
+
+
+class Panicking:
+    """In place of llguidance's matcher."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise Panic("index out of bounds")
+
+
+@pytest.mark.parametrize("use", [
+    lambda c: c.fill(np.zeros((1, 100), np.int32)), lambda c: c.accept(encode("1")[0]), lambda c: c.forced(),
+    lambda c: c.keep_valid(encode("1")), lambda c: c.is_finished,
+], ids=["fill", "accept", "forced", "keep_valid", "is_finished"])
+def test_a_panic_of_llguidance_is_an_error_of_the_grammar(use: Callable[[Constraint], Any]) -> None:
+    """So it is the trouble of one request, wherever it happens."""
+    constraint = start("regex", "[0-9]+")
+    constraint._matcher = cast(LLMatcher, Panicking())
+    with pytest.raises(GrammarError, match="llguidance fails with this grammar: index out of bounds"):
+        use(constraint)
+
+
+def test_a_panic_at_the_beginning_is_an_error_of_the_grammar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asked hears of it."""
+    def panic(spec: ConstraintSpec, tokens: Any) -> None:
+        raise Panic("index out of bounds")
+
+    monkeypatch.setattr(constraint_module, "compiled", panic)
+    with pytest.raises(GrammarError, match="index out of bounds"):
+        Grammars(tokenizer()).start(ConstraintSpec("regex", "[0-9]+"))
+
+
+def test_ctrl_c_is_no_panic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends what it is to end."""
+    def interrupt(spec: ConstraintSpec, tokens: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(constraint_module, "compiled", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        Grammars(tokenizer()).start(ConstraintSpec("regex", "[0-9]+"))
 
 
 @pytest.mark.parametrize(("kind", "source", "message"), [

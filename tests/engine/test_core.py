@@ -1,18 +1,20 @@
 """The engine's loop: what runs in a step, and what becomes of a request."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from ggpy.engine.config import Pooling, SamplingParams
 from ggpy.engine.outputs import Float32
 from ggpy.engine.radix import Miss
 from ggpy.engine.request import ContextShift, Request
-from ggpy.errors import ConfigError, OutOfMemoryError, PromptTooLongError, QueueFullError, RequestError
+from ggpy.engine.sampling import Sampler
+from ggpy.errors import ConfigError, GrammarError, OutOfMemoryError, PromptTooLongError, QueueFullError, RequestError
 from tests.engine.conftest import whole
 
 MakeDriver = Callable[..., Any]     # the Driver of conftest.py
@@ -218,6 +220,38 @@ def test_one_requests_error_is_not_the_others(make_driver: MakeDriver, monkeypat
     assert (bad.finish_reason, good.finish_reason) == ("error", "length")
     assert "expected a finite number" in str(bad.error)
     assert good.output_tokens == expected_tokens(make_driver, good)
+
+
+class Unruly:
+    """A constraint that fails when it is asked about drafts."""
+
+    is_finished = False
+
+    def fill(self, masks: NDArray[np.int32], drafts: Sequence[int] = ()) -> None:
+        masks[:] = -1
+
+    def accept(self, token: int) -> None:
+        pass
+
+    def forced(self) -> Sequence[int]:
+        raise GrammarError("too complex")
+
+
+def test_a_constraint_that_fails_between_steps_ends_its_own_answer(make_driver: MakeDriver) -> None:
+    """With what was said until then; the others go on."""
+    driver = make_driver()
+    constrained, other = request([1, 2, 3]), request([4, 5, 6])
+    driver.add(other)
+    generation = driver.core.prepare(constrained)
+    generation.constraint = Unruly()
+    generation.sampler = Sampler(constrained.params, is_masked=True)
+    driver.core.add(generation)
+    for _ in driver.steps_left():
+        pass
+    last = driver.events[constrained.id][-1]
+    assert (last.finish_reason, str(last.error)) == ("error", "too complex")
+    assert len(driver.text(constrained)) == 1
+    assert other.finish_reason == "length"
 
 
 def test_a_failed_step_can_be_forgotten(make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,8 +24,10 @@ from ggpy.errors import ConfigError, GgpyError
 from ggpy.kernels.cpu import library
 from ggpy.kernels.cpu.sample_candidates import CALLS, COMMON, RARE
 from ggpy.kernels.cpu.team import Team
+from ggpy.text import Tokenizer
 from tests.engine.compiled import candidates, sample
 from tests.engine.sampler_meaning import Candidates, Random
+from tests.text.token_data import byte_bpe
 
 ALL: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 7}      # nothing is cut off
 
@@ -447,3 +449,23 @@ def test_the_methods_that_a_kernel_calls_are_listed(name: str) -> None:
     """A request compiles what its kernels call; anything else would be a jump to nowhere."""
     function = KERNELS[name]
     assert methods_called(function, function.__globals__) == set(CALLS.get(name, "").split())
+
+
+@pytest.mark.parametrize("params", [
+    SamplingParams(), SamplingParams(temperature=0, ignore_eos=True), SamplingParams(mirostat=2),
+    SamplingParams(dry_multiplier=0.8, xtc_probability=0.5, logit_bias=((1, 2.0),), top_k=0),
+])
+def test_kernels_can_be_told_before_there_is_a_sampler(
+    params: SamplingParams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are those that the sampler then asks for, so a request that has to wait for some is known."""
+    tokenizer = Tokenizer.from_metadata(byte_bpe())
+    asked: list[str] = []
+
+    def addresses(names: list[str]) -> dict[str, int]:
+        asked.extend(names)
+        return dict.fromkeys(names, 1)
+
+    monkeypatch.setattr(library, "addresses", addresses)
+    Sampler.for_tokenizer(params, tokenizer, is_masked=True)
+    assert sorted(asked) == sorted(Sampler.kernels(params, tokenizer, is_masked=True))

@@ -92,6 +92,11 @@ def make_chain(p: SamplingParams, biases: Mapping[int, float], breakers: Breaker
     return [*chain, Entry(KEEPING, argument_block(LEFT, n=0, ids=0, weights=0))] if keeps_left else chain
 
 
+def kernels_of(p: SamplingParams, chain: list[Entry]) -> list[str]:
+    """All kernels that running `chain` takes."""
+    return [*(entry.kernel for entry in chain), *(f"sample_order.{name}" for name in methods_of(p, chain))]
+
+
 def methods_of(p: SamplingParams, chain: list[Entry]) -> set[str]:
     """The methods that the kernels of `chain` may call, directly or not."""
     pending, found = [entry.kernel for entry in chain], set[str]()

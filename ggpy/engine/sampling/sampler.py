@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ggpy.engine.config import SamplingParams
 from ggpy.engine.probabilities import TokenProbability, of_weights
-from ggpy.engine.sampling.chain import make_chain, methods_of, uses_dry, window_length
+from ggpy.engine.sampling.chain import kernels_of, make_chain, methods_of, uses_dry, window_length
 from ggpy.engine.sampling.dry import NO_BREAKERS, Breakers, breakers_of
 from ggpy.errors import GgpyError
 from ggpy.kernels.cpu import library
@@ -45,8 +45,7 @@ class Sampler:
         self._n_window = window_length(params)
         self._window = np.empty(0, np.int32)
         methods = methods_of(params, self._chain)
-        addresses = library.addresses(
-            [*(entry.kernel for entry in self._chain), *(f"sample_order.{name}" for name in methods)])
+        addresses = library.addresses(kernels_of(params, self._chain))
         self._tape = np.array(
             [(addresses[entry.kernel], entry.arguments.ctypes.data) for entry in self._chain], np.int64)
         self._result = np.full(len(RESULT._fields), -1, np.int64)
@@ -67,8 +66,15 @@ class Sampler:
         """
         params.check_vocabulary(tokenizer.n_vocab)
         breakers = breakers_of(tokenizer, params.dry_sequence_breakers) if uses_dry(params) else NO_BREAKERS
-        banned = {*tokenizer.suppress_tokens, *(tokenizer.eog_ids if params.ignore_eos else ())}
-        return cls(params, banned, breakers, is_masked=is_masked, keeps_left=keeps_left)
+        return cls(params, banned_tokens(params, tokenizer), breakers, is_masked=is_masked, keeps_left=keeps_left)
+
+    @staticmethod
+    def kernels(params: SamplingParams, tokenizer: Tokenizer, *, is_masked: bool = False,
+                keeps_left: bool = False) -> list[str]:
+        """What `for_tokenizer` has compiled, unless it is there."""
+        biases = dict.fromkeys([*banned_tokens(params, tokenizer), *dict(params.logit_bias)], 0.0)
+        return kernels_of(params, make_chain(params, biases, NO_BREAKERS, 0, is_masked=is_masked,
+                                             keeps_left=keeps_left))
 
     def row(self, logits: Float32, tokens: Sequence[int], mask: Mask | None = None) -> NDArray[np.int64]:
         """What "sample_rows.run" needs to choose the next token, given `logits` (n_vocab,) and all `tokens` before it.
@@ -120,3 +126,8 @@ class Sampler:
             arguments = self._chain[-1].arguments
             arguments[LEFT.ids // 8] = self._left_ids.ctypes.data
             arguments[LEFT.weights // 8] = self._left_weights.ctypes.data
+
+
+def banned_tokens(params: SamplingParams, tokenizer: Tokenizer) -> set[int]:
+    """Tokens that no answer may have."""
+    return {*tokenizer.suppress_tokens, *(tokenizer.eog_ids if params.ignore_eos else ())}

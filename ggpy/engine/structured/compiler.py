@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import logging
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
@@ -20,8 +22,11 @@ MAX_MESSAGE = 600
 # a space, or a line break and the next line's indentation: a model can not go on with spaces for ever
 WHITESPACE = r"( |\r?\n[ \t]{0,40})"
 
+P = ParamSpec("P")
 T = TypeVar("T")
 _stack_size_lock = threading.Lock()
+
+logger = logging.getLogger("ggpy")
 
 
 def compile_grammar(tokens: LLTokenizer, grammar: str) -> LLMatcher:
@@ -43,6 +48,21 @@ def inline_schema(schema: Any) -> str:
     if isinstance(schema, bool):
         schema = {"allOf": [schema]}
     return json.dumps({"x-guidance": {"whitespace_pattern": WHITESPACE}, **schema}, ensure_ascii=False)
+
+
+def without_panics(method: Callable[P, T]) -> Callable[P, T]:
+    """`method`, whose GrammarError takes the place of a panic in compiled code, which is no Exception."""
+    @functools.wraps(method)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(*args, **kwargs)
+        except (Exception, KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise
+        except BaseException as error:
+            logger.exception("llguidance panics")
+            raise GrammarError(f"llguidance fails with this grammar: {short(str(error))}") from error
+
+    return guarded
 
 
 def in_deep_stack(work: Callable[[], T]) -> T:

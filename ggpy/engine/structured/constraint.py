@@ -11,7 +11,7 @@ from llguidance import LLMatcher
 from numpy.typing import NDArray
 
 from ggpy.engine.constraint import ConstraintSpec
-from ggpy.engine.structured.compiler import short
+from ggpy.engine.structured.compiler import short, without_panics
 from ggpy.engine.structured.grammar import compiled
 from ggpy.engine.structured.tokens import GrammarTokens
 from ggpy.engine.structured.trigger import Free, Trigger
@@ -21,6 +21,7 @@ from ggpy.text import Tokenizer
 Mask = NDArray[np.int32]
 
 MAX_REMEMBERED = 64     # grammars, for each tokenizer
+AT_A_TIME = 2           # grammars that are compiled: steps need the processors too
 WORD_BITS = 32          # of a mask
 
 
@@ -33,10 +34,16 @@ class Grammars:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._lock = threading.Lock()
+        self._compiling = threading.BoundedSemaphore(AT_A_TIME)
         self._tokens: GrammarTokens | None = None
         self._known: OrderedDict[ConstraintSpec, _Compiled] = OrderedDict()
         self.n_words = -(-tokenizer.n_vocab // WORD_BITS)
 
+    def knows(self, spec: ConstraintSpec) -> bool:
+        """Whether `spec` is compiled."""
+        return spec in self._known
+
+    @without_panics
     def start(self, spec: ConstraintSpec) -> Constraint:
         """The constraint `spec` at the beginning of an answer.
 
@@ -47,7 +54,8 @@ class Grammars:
                 self._tokens = GrammarTokens(self._tokenizer)
             known = self._known.get(spec)
         if known is None:
-            known = _Compiled(spec, self._tokens)
+            with self._compiling:
+                known = self._known.get(spec) or _Compiled(spec, self._tokens)
         with self._lock:
             self._known[spec] = known
             self._known.move_to_end(spec)
@@ -115,10 +123,12 @@ class Constraint:
         self._has_ended = False
 
     @property
+    @without_panics
     def is_finished(self) -> bool:
         """Whether nothing may follow but the end of the answer."""
         return self._has_ended or (not self._is_free and self._matcher.is_stopped())
 
+    @without_panics
     def fill(self, masks: Mask, drafts: Sequence[int] = ()) -> None:
         """Write which tokens may come next, and which after each of `drafts`.
 
@@ -136,6 +146,7 @@ class Constraint:
             self._fill_row(masks[i])
         self._go_back(saved, n_consumed)
 
+    @without_panics
     def keep_valid(self, drafts: Sequence[int]) -> Sequence[int]:
         """The longest beginning of `drafts` that may come next; the end of an answer is none of it."""
         saved, n_consumed, n_valid = (self._is_free, self._free), 0, 0
@@ -148,12 +159,14 @@ class Constraint:
         self._go_back(saved, n_consumed)
         return drafts[:n_valid]
 
+    @without_panics
     def forced(self) -> Sequence[int]:
         """Tokens that spell the only text that may come next; () if there are several, or the end."""
         if self._is_free or self.is_finished:
             return ()
         return self._matcher.compute_ff_tokens()
 
+    @without_panics
     def accept(self, token: int) -> None:
         """Go on behind `token`. Raises GrammarError if it may not come."""
         if self._has_ended:
