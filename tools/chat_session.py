@@ -16,7 +16,7 @@ from rich.console import Console
 from ggpy import config
 from ggpy.errors import ConfigError, GgpyError, PromptTooLongError
 from ggpy.text import ChatTemplate
-from ggpy.tools import chat_commands
+from ggpy.tools import chat_commands, loading
 from ggpy.tools.chat import Conversation
 from ggpy.tools.chat_screen import CONTROLS, MarkdownOutput, PlainOutput, after_waiting, rich_console
 from ggpy.tools.chat_settings import Settings
@@ -81,6 +81,7 @@ class Session:
         Ctrl-C ends the answer, without waiting for the step that the model is in; outside of a conversation it is a
         KeyboardInterrupt then, as usual. Where it comes before the first word, `without_answer` says what follows.
         """
+        loading.compile_samplers(self.llm, self.chat.params, is_constrained=self.chat.constraint is not None)
         with ctrl_c_calls(self.chat.stop), hidden_keys():
             answer = self.chat.ask(question, self._show_tokens if self.args.verbose_prompt else None)
             try:

@@ -10,7 +10,10 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
+from ggpy.engine.config import SamplingParams
+from ggpy.engine.sampling import Sampler
 from ggpy.hub.resolve import resolve_model
+from ggpy.kernels.cpu import library
 from ggpy.kernels.cpu.level import current_level
 from ggpy.llm import LLM
 from ggpy.tools.keyboard import ctrl_c_once, hidden_keys
@@ -30,6 +33,14 @@ def load(spec: str, *, offline: bool = False, **options: Any) -> LLM:
     path = resolve_model(spec, offline=offline, progress=pull_progress)
     with ctrl_c_once(), hidden_keys(), KernelProgress(f"loading {spec}") as progress:
         return LLM(path, progress=progress.update, **options)
+
+
+def compile_samplers(llm: LLM, params: SamplingParams, *, is_constrained: bool) -> None:
+    """Have the samplers of `params` compiled, with progress on stderr if that takes time, so that no answer waits."""
+    names = library.missing(Sampler.kernels(params, llm.tokenizer, is_masked=is_constrained))
+    if names:
+        with ctrl_c_once(), hidden_keys(), KernelProgress("loading samplers") as progress:
+            library.addresses(names, progress.update)
 
 
 def shortened(label: str, width: int) -> str:

@@ -45,6 +45,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
             return loaded[-1]
 
         monkeypatch.setattr(loading, "load", load)
+        monkeypatch.setattr(loading, "compile_samplers", lambda llm, params, is_constrained: None)
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())) if lines is None
                             else TypedLines(lines))
         monkeypatch.setattr(chat_session, "hidden_keys", contextlib.nullcontext)

@@ -4,11 +4,16 @@ import io
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from ggpy.engine.config import SamplingParams
 from ggpy.kernels.cpu import library
-from ggpy.tools.loading import KernelProgress, shortened
+from ggpy.kernels.cpu.sample_candidates import COMMON
+from ggpy.text import Tokenizer
+from ggpy.tools.loading import KernelProgress, compile_samplers, shortened
+from tests.text.token_data import byte_bpe
 
 Line = Callable[..., str]
 
@@ -49,6 +54,24 @@ def test_a_short_label_stays(line: Line) -> None:
     """Nothing is cut that fits."""
     assert line(80, "loading smollm2") == "loading smollm2: preparing kernels 0/25 (only the first time)"
     assert shortened("loading m", 9) == "loading m"
+
+
+def test_samplers_that_have_to_be_compiled_are_announced(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once: then they are there."""
+    llm, params = SimpleNamespace(tokenizer=Tokenizer.from_metadata(byte_bpe())), SamplingParams(mirostat=2)
+    monkeypatch.setattr(library, "_addresses", dict.fromkeys(COMMON, 1))
+    monkeypatch.setattr(library, "read_object", lambda path: None)
+
+    def compile_all(names: list[str], progress: library.Progress) -> None:
+        library._addresses.update(dict.fromkeys(names, 1))
+        progress("", 0, len(names))
+
+    monkeypatch.setattr(library, "_compile", compile_all)
+    for _ in range(2):
+        compile_samplers(llm, params, is_constrained=False)     # type: ignore[arg-type]
+    assert capsys.readouterr().err == "preparing 4 kernels; they are kept for the next time\n"
 
 
 def test_kernels_are_counted_before_the_first_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
