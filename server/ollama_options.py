@@ -24,10 +24,6 @@ NUM_KEEP = 4
 MAX_TOP_LOGPROBS = 20
 LEVELS = ("low", "medium", "high", "max")
 UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-# keywords of JSON schemas: of which each member is a schema, whose value is one or several, that allow more members
-MAPS = frozenset({"properties", "$defs", "definitions"})
-SCHEMAS = frozenset({"items", "prefixItems", "anyOf", "oneOf"})
-OPEN = frozenset({"additionalProperties", "patternProperties", "unevaluatedProperties", "anyOf", "oneOf", "$ref"})
 _DURATION = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+", re.ASCII)
 _PIECE = re.compile(r"([\d.]+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 
@@ -85,30 +81,7 @@ def read_format(fields: Fields) -> ConstraintSpec | None:
         return ConstraintSpec("json")
     if not isinstance(value, dict):
         raise fields.error("format", f'expected "json" or a JSON schema, found {shown(value)}')
-    return schema_constraint(value if mentions(value, "allOf") else closed(value))
-
-
-def closed(schema: Any) -> Any:
-    """A schema whose objects have no members that it does not name, unless it says so: Ollama's answers have none.
-
-    Not for schemas with allOf, whose parts name members of the same object.
-    """
-    if isinstance(schema, list):
-        return [closed(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    found = {key: {name: closed(each) for name, each in value.items()} if key in MAPS and isinstance(value, dict)
-             else closed(value) if key in SCHEMAS else value for key, value in schema.items()}
-    if isinstance(schema.get("properties"), dict) and not schema.keys() & OPEN:
-        found["additionalProperties"] = False
-    return found
-
-
-def mentions(value: Any, key: str) -> bool:
-    """Whether an object with `key` is anywhere in `value`."""
-    if isinstance(value, list):
-        return any(mentions(item, key) for item in value)
-    return isinstance(value, dict) and (key in value or any(mentions(item, key) for item in value.values()))
+    return schema_constraint(value)
 
 
 def read_think(fields: Fields) -> bool | str | None:

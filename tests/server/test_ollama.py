@@ -10,18 +10,14 @@ from typing import Any, cast
 import pytest
 
 from ggpy.engine.config import SamplingParams
-from ggpy.engine.constraint import ConstraintSpec
 from ggpy.errors import RequestError
 from ggpy.loading import ModelOptions
-from ggpy.server.fields import Fields
 from ggpy.server.models import Entry
 from ggpy.server.ollama_cards import parameter_size
 from ggpy.server.ollama_options import (
     apply_keep_alive,
-    closed,
     default_params,
     parse_duration,
-    read_format,
     with_options,
 )
 from ggpy.server.settings import ServerSettings
@@ -424,20 +420,6 @@ def test_options_are_sampling_parameters() -> None:
         "presence_penalty": 0.5})
     assert (params.seed, params.max_tokens, params.repeat_last_n, params.top_p) == (None, None, None, 1.0)
     assert (params.mirostat, params.stop, params.presence_penalty) == (0, ("x",), 0.5)
-
-
-def test_a_schema_names_all_members_of_its_objects() -> None:
-    """Unless it says otherwise: so it is in Ollama."""
-    inner = {"type": "object", "properties": {"x": {"type": "integer"}}}
-    schema = {"type": "object", "properties": {"properties": inner, "list": {"type": "array", "items": inner}},
-              "$defs": {"open": {**inner, "additionalProperties": True}}}
-    shut = {**inner, "additionalProperties": False}
-    assert closed(schema) == {
-        "type": "object", "properties": {"properties": shut, "list": {"type": "array", "items": shut}},
-        "$defs": {"open": {**inner, "additionalProperties": True}}, "additionalProperties": False}
-    several = {"allOf": [inner, {"properties": {"y": {}}}]}
-    assert read_format(Fields({"format": several})) == ConstraintSpec("json_schema", json.dumps(
-        several, separators=(",", ":")))
 
 
 @pytest.mark.parametrize(("n", "text"), [

@@ -6,10 +6,11 @@ from llguidance import LLMatcher
 
 from ggpy.engine.constraint import ConstraintSpec
 from ggpy.engine.structured.blame import blamed_path
+from ggpy.engine.structured.closed_objects import read_schema
 from ggpy.engine.structured.compiler import compile_grammar, schema_grammar
 from ggpy.engine.structured.gbnf import parse_gbnf
 from ggpy.engine.structured.gbnf_lark import gbnf_to_lark
-from ggpy.engine.structured.json_schema import canonical, parse_json
+from ggpy.engine.structured.json_schema import parse_json
 from ggpy.engine.structured.lark import checked_lark
 from ggpy.engine.structured.thoughts import behind_thoughts
 from ggpy.engine.structured.tokens import GrammarTokens
@@ -24,7 +25,7 @@ def compiled(spec: ConstraintSpec, tokens: GrammarTokens) -> LLMatcher:
     kind, source = spec.kind, spec.source
     match kind:
         case "json_schema":
-            schema = canonical(parse_json(source, "$"))
+            schema = read_schema(parse_json(source, "$"))
             try:
                 return _compiled(schema_grammar(schema), spec, tokens)
             except GrammarError as error:

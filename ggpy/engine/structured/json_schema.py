@@ -124,6 +124,8 @@ class _Reader:
                 result[keyword] = self._inner(keyword, value, at, place, level + 1)
             elif not self._may_be_left_out(keyword, value, pointer):
                 raise GrammarError(f"{at}: {_why_not(keyword)}")
+        if schema.get("unevaluatedProperties") is True:     # a way to say that there may be any others
+            result.setdefault("additionalProperties", True)
         _check_format(result, path)
         return result
 
@@ -154,7 +156,7 @@ class _Reader:
     def _inner(self, keyword: str, value: Any, path: str, pointer: str, level: int) -> Any:
         """`value` with the schemas in it read."""
         if keyword in MAPS:
-            return {name: self._schema(each, member(path, name), f"{pointer}/{_escape(name)}", level + 1)
+            return {name: self._schema(each, member(path, name), f"{pointer}/{pointer_part(name)}", level + 1)
                     for name, each in value.items()}
         if keyword in LISTS or (keyword == "items" and isinstance(value, list)):
             return [self._schema(each, f"{path}[{i}]", f"{pointer}/{i}", level + 1) for i, each in enumerate(value)]
@@ -193,7 +195,8 @@ class _Reader:
                                f"{MAX_EXACT:,}")
 
 
-def _escape(name: str) -> str:
+def pointer_part(name: str) -> str:
+    """`name` as a JSON pointer has it."""
     return name.replace("~", "~0").replace("/", "~1")
 
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from ggpy.engine.structured.closed_objects import read_schema
 from ggpy.engine.structured.compiler import WHITESPACE, inline_schema
-from ggpy.engine.structured.json_schema import canonical, parse_json, shown_json
+from ggpy.engine.structured.json_schema import parse_json, shown_json
 from ggpy.engine.structured.tokens import GrammarTokens
 from ggpy.errors import GrammarError
 
@@ -75,7 +76,7 @@ def tool_grammar(source: str, tokens: GrammarTokens) -> str:
     behind = " WS?" if calls.end and calls.name_end is None else ""
     lines.append(f"body:{before} ({' | '.join(f'call{i}' for i in range(len(names)))}){behind}")
     if content:
-        lines.append(f"content: %json {inline_schema(canonical(calls.content, '$.content'))}")
+        lines.append(f"content: %json {inline_schema(read_schema(calls.content, '$.content'))}")
     return "\n".join([*lines, ""])
 
 
@@ -119,7 +120,7 @@ def _tool(tool: Any, path: str) -> tuple[str, Any]:
     if not isinstance(tool, dict) or not isinstance(tool.get("name"), str) or not tool["name"]:
         raise GrammarError(f"{path}.name: expected the name of a tool, found {shown_json(tool)}")
     parameters = tool.get("parameters")
-    return tool["name"], canonical(NO_ARGUMENTS if parameters is None else parameters, f"{path}.parameters")
+    return tool["name"], read_schema(NO_ARGUMENTS if parameters is None else parameters, f"{path}.parameters")
 
 
 def symbols(text: str, tokens: GrammarTokens) -> str:
