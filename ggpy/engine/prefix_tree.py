@@ -94,6 +94,15 @@ class PrefixTree:
                 num_usable = end
         return num_usable
 
+    def is_held(self, key: bytes, salt: int = 0) -> bool:
+        """Whether live sequences hold all pages of `key`, which are full: who holds a page holds those before it."""
+        node = self.roots.get(salt)
+        for start in range(0, len(key), PAGE_BYTES):
+            node = None if node is None else node.children.get(key[start : start + PAGE_BYTES])
+            if node is None or not node.holders[0]:
+                return False
+        return True
+
     def paths(self) -> Iterator[tuple[int, list[int]]]:
         """Salt and tokens of each stored prefix that no other continues."""
         stack = [(root, b"") for root in self.roots.values()]

@@ -14,6 +14,7 @@ import numpy as np
 from ggpy.backends.base import Scales
 from ggpy.engine.config import SamplingParams
 from ggpy.engine.constraint import ConstraintSpec
+from ggpy.engine.prefix_node import TOKEN_BYTES, to_key
 from ggpy.engine.probabilities import ProbabilitySpec, TokenProbability
 from ggpy.engine.radix import Miss, SequenceKV
 from ggpy.errors import GgpyError
@@ -104,6 +105,12 @@ class Request:
     def output_tokens(self) -> list[int]:
         """What was generated so far and is still there, with the token that ended the answer."""
         return self.tokens[max(0, len(self.prompt_tokens) - self.num_discarded):]
+
+    def key(self, n_tokens: int) -> bytes:
+        """The first tokens as bytes, as the tree of prefixes has them."""
+        if n_tokens <= len(self.prompt_tokens) and not self.num_discarded:
+            return self.prompt_bytes[: TOKEN_BYTES * n_tokens]
+        return to_key(self.tokens[:n_tokens])
 
     @functools.cached_property
     def prompt_bytes(self) -> bytes:

@@ -228,14 +228,30 @@ class Scheduler:
     def _fits_whole(self, request: Request) -> bool:
         """Whether the pages that nobody needs suffice for all tokens of `request`, beside what those who run lack."""
         cache = self.cache
-        shared = cache.find(request.tokens, request.salt).num_held_pages
+        n_to_share = 0
         for group, (n_free, n_idle) in enumerate(zip(cache.n_free, cache.n_idle, strict=True)):
             lacking = sum(max(0, self._pages_needed(r, group) - r.kv.n_pages + r.kv.first_held[group])
                           for r in self.running if r.kv is not None)
-            needed = self._pages_needed(request, group) - (shared if group == 0 else 0)
-            if n_free + n_idle < lacking + needed:
+            n_missing = lacking + self._pages_needed(request, group) - n_free - n_idle
+            if n_missing > 0 and group > 0:
                 return False
-        return True
+            if group == 0:
+                n_to_share = n_missing
+        return n_to_share <= 0 or self._shares(request, n_to_share)
+
+    def _shares(self, request: Request, n_pages: int) -> bool:
+        """Whether running requests hold the first `n_pages` pages of `request`, so that it needs none for these.
+
+        This is asked in each step while it waits, so it must not take as long as looking up the whole prompt.
+        """
+        n_tokens = n_pages * PAGE_TOKENS
+        if n_pages > self.cache.n_held[0] or n_tokens >= len(request.tokens):
+            return False
+        if not self.cache.is_held(request.key(n_tokens), request.salt):
+            return False
+        # where there are windows, what is held may be of no use
+        return len(self.cache.windows) == 1 or (
+            self.cache.find(request.tokens, request.salt).num_held_pages >= n_pages)
 
     def _pages_needed(self, request: Request, group: int) -> int:
         """Pages of a KV group that `request` needs at a time until all of its tokens are computed."""

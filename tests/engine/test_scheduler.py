@@ -125,6 +125,40 @@ def test_a_request_can_be_removed_in_any_state_and_twice(make_driver: Callable[.
     assert (r.state, r.kv, scheduler.schedule(0.0)) == ("finished", None, [])
 
 
+def test_a_request_that_shares_pages_needs_fewer(make_driver: Callable[..., Any]) -> None:
+    """Of 8 pages 5 are held; it would need 5, but 4 of them are those of the other one."""
+    driver = make_driver(n_pages=8, n_ctx=256, max_batch_tokens=128)
+    first = Request([1] * 128, SamplingParams(temperature=0, ignore_eos=True, max_tokens=9))
+    driver.add(first)
+    driver.step()
+    stranger, friend = (Request([token] * 128 + [3] * 10, first.params) for token in (2, 1))
+    driver.add(stranger)
+    driver.step()
+    assert stranger.state == "waiting"
+    driver.core.cancel(stranger.id)
+    driver.add(friend)
+    driver.step()
+    assert (friend.state, friend.num_cached) == ("running", 128)
+
+
+def test_a_prompt_that_waits_is_not_looked_up_in_each_step(
+    make_driver: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be long, and steps are short."""
+    driver = make_driver(n_pages=8, n_ctx=256, max_batch_tokens=128)
+    driver.add(Request([1] * 128, SamplingParams(temperature=0, ignore_eos=True, max_tokens=40)))
+    driver.step()
+    looked_up = []
+    find = driver.core.cache.find
+    monkeypatch.setattr(driver.core.cache, "find", lambda *args: looked_up.append(args) or find(*args))
+    waiting = request(200)
+    driver.add(waiting)
+    for _ in range(10):
+        driver.step()
+    assert waiting.state == "waiting"
+    assert looked_up == []
+
+
 @pytest.mark.parametrize(("keep_s", "n_cached"), [(60.0, 59), (0.0, 0)])
 def test_a_request_may_want_its_pages_kept(make_driver: Callable[..., Any], keep_s: float, n_cached: int) -> None:
     """Then others go first that were used after it."""
