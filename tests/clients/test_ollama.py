@@ -24,8 +24,7 @@ Script = Callable[..., None]
 
 HELLO = [{"role": "user", "content": "Hello"}]
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo", "days": 2}}\n</tool_call>'
-SCHEMA: dict[str, Any] = {"type": "object", "properties": {"answer": {"enum": ["yes", "no"]}}, "required": ["answer"],
-                          "additionalProperties": False}
+SCHEMA: dict[str, Any] = {"type": "object", "properties": {"answer": {"enum": ["yes", "no"]}}, "required": ["answer"]}
 
 
 def weather(city: str, days: int = 1) -> str:
@@ -124,7 +123,7 @@ def test_an_answer_has_the_format(ollama_client: ollama.Client, is_stream: bool,
     text, _ = generate(ollama_client, is_stream=is_stream, format=form, think=False, options={"num_predict": 400})
     for found in (json.loads(message.content or ""), json.loads(text)):
         assert isinstance(found, dict)
-        assert form == "json" or found["answer"] in ("yes", "no")
+        assert form == "json" or found in ({"answer": "yes"}, {"answer": "no"})
 
 
 @both
