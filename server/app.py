@@ -80,7 +80,9 @@ def told(route: Route) -> Handler:
         except GgpyError as error:
             return refusal(error, route.error_body)
         except web.RequestPayloadError as error:
-            return refusal(RequestError(f"the body cannot be read: {error}"), route.error_body)
+            response = refusal(RequestError(f"the body cannot be read: {error}"), route.error_body)
+            response.force_close()      # where the next request begins is not known
+            return response
         except (web.HTTPException, ConnectionError, asyncio.CancelledError):
             raise
         except Exception as error:

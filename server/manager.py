@@ -93,14 +93,24 @@ class ModelManager:
             self._changed.set()
 
     async def load(self, entry: Entry) -> LoadedModel:
-        """Load the model of `entry` unless it is there. Raises what opening a model raises."""
+        """Load the model of `entry` unless it is there.
+
+        Raises what opening a model raises, and LoadingError if it is unloaded meanwhile.
+        """
         if entry.loaded is not None:
             return entry.loaded
         if self.is_single and entry.error is not None:
             raise entry.error
         if entry.loading is None:
             entry.loading = asyncio.create_task(self._load(entry))
-        return await asyncio.shield(entry.loading)
+            entry.loading.add_done_callback(lambda _: self._settle(entry))      # also if it never began
+        loading, task = entry.loading, asyncio.current_task()
+        try:
+            return await asyncio.shield(loading)
+        except asyncio.CancelledError:
+            if loading.cancelled() and task is not None and not task.cancelling():
+                raise LoadingError(f"model '{entry.name}' was unloaded while it was being loaded") from None
+            raise
 
     async def unload(self, entry: Entry, state: State = "unloaded") -> None:
         """Let what `entry` does come to its end, and free its memory."""
@@ -211,9 +221,11 @@ class ModelManager:
             entry.error = error if isinstance(error, GgpyError) else None
             self._set_state(entry, "failed")
             raise
-        finally:
-            entry.loading = None
-            self._changed.set()
+
+    def _settle(self, entry: Entry) -> None:
+        """Loading has come to its end."""
+        entry.loading = None
+        self._changed.set()
 
     async def _shared(self, entry: Entry) -> LoadedModel | None:
         """The model of `entry` by another's engine, where one was made of the other; None if none runs that fits."""

@@ -52,6 +52,7 @@ class LoadedModel:
     slots: SlotBoard
     shows_special: bool = False     # its answers have control tokens, too
     answers: AnswerMemory = field(default_factory=AnswerMemory)
+    fingerprint: str = ""           # of its file
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -113,7 +114,11 @@ async def open_model(entry: Entry, settings: ServerSettings) -> LoadedModel:
     """The model of `entry` in a process of its own, pulled if it is absent. Raises what that raises."""
     path = await asyncio.to_thread(resolve_model, entry.source, offline=settings.is_offline)
     gguf = await asyncio.to_thread(GGUFFile, path)
-    text = await asyncio.to_thread(ModelText, gguf.metadata, settings.chat_template)
+    fingerprint = await asyncio.to_thread(lambda: gguf.fingerprint)
+    if entry.last is not None and entry.last.fingerprint == fingerprint:
+        text = entry.last.text      # making a large vocabulary anew takes a second, and memory grows by the gaps
+    else:
+        text = await asyncio.to_thread(ModelText, gguf.metadata, settings.chat_template)
     info = info_of_file(gguf)
     defaults = settings.sampling_of(gguf.metadata)
 
@@ -122,7 +127,7 @@ async def open_model(entry: Entry, settings: ServerSettings) -> LoadedModel:
 
     client = await ProcessClient.start(partial(load_core, str(path), options_for(info, settings)), show)
     return LoadedModel(entry.name, text, client, defaults, info, SlotBoard(settings.n_slots, settings.slot_similarity),
-                       settings.options.shows_special)
+                       settings.options.shows_special, fingerprint=fingerprint)
 
 
 async def share_model(entry: Entry, settings: ServerSettings, loaded: LoadedModel) -> LoadedModel:

@@ -191,6 +191,25 @@ def test_an_engine_ends_when_nobody_uses_it(opened: list[str]) -> None:
     asyncio.run(main())
 
 
+def test_who_waits_for_a_model_that_is_unloaded_is_told_so(opened: list[str]) -> None:
+    """Everybody who does; the next one loads it again."""
+    async def main() -> None:
+        async with managed("a") as models:
+            async def ask() -> str:
+                async with models.use("a") as model:
+                    return model.name
+
+            waiting = [asyncio.create_task(ask()) for _ in range(2)]
+            await asyncio.sleep(0)
+            await models.unload(models.find("a"))
+            for task in waiting:
+                with pytest.raises(LoadingError, match="model 'a' was unloaded while it was being loaded"):
+                    await task
+            assert await ask() == "a"
+
+    asyncio.run(main())
+
+
 def test_who_goes_away_while_waiting_costs_nobody_a_model(opened: list[str]) -> None:
     """The model that had no place yet is not loaded."""
     async def main() -> None:
