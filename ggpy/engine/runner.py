@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +17,8 @@ Float32 = NDArray[np.float32]
 def forward(backend: Backend, chunks: Sequence[Chunk]) -> list[Float32]:
     """Compute `chunks`: logits (n_outputs, n_vocab) of each, valid until the next call."""
     logits = backend.forward([step_sequence(chunk) for chunk in chunks])
-    ends = np.cumsum([chunk.n_outputs for chunk in chunks])
-    return [logits[end - chunk.n_outputs : end] for chunk, end in zip(chunks, ends.tolist(), strict=True)]
+    ends = accumulate(chunk.n_outputs for chunk in chunks)
+    return [logits[end - chunk.n_outputs : end] for chunk, end in zip(chunks, ends, strict=True)]
 
 
 def step_sequence(chunk: Chunk) -> StepSequence:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ggpy.backends.base import PAGE_TOKENS
 from ggpy.engine.pace import Pace
@@ -17,23 +17,22 @@ AGEING_ROWS_S = 500.0       # a prompt that has waited a second counts as if it 
 LEAST_READ = 8              # rows of prompts in a step, however many generate
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Chunk:
-    """The next `length` pending tokens of a request, then `drafts` to verify."""
+    """The next `length` pending tokens of a request, as it is now, then `drafts` to verify."""
 
     request: Request
     length: int
     drafts: tuple[int, ...] = ()
     is_answer: bool = False         # the next token of an answer, as opposed to a part of a prompt
 
-    @property
-    def n_rows(self) -> int:
-        return self.length + len(self.drafts)
+    n_rows: int = field(init=False)
+    n_outputs: int = field(init=False)
+    """Rows with logits: those of the last token and of the drafts, unless tokens are left to read."""
 
-    @property
-    def n_outputs(self) -> int:
-        """Rows with logits: those of the last token and of the drafts, unless tokens are left to read."""
-        return 1 + len(self.drafts) if self.length == self.request.num_pending else 0
+    def __post_init__(self) -> None:
+        self.n_rows = self.length + len(self.drafts)
+        self.n_outputs = 1 + len(self.drafts) if self.length == self.request.num_pending else 0
 
 
 class Batch:

@@ -27,13 +27,15 @@ class AdapterMemory:
 
     def fill(self, sequences: Sequence[StepSequence]) -> bool:
         """Note what the rows of a step ask for; returns whether any asks for something."""
+        if not any(sequence.adapters for sequence in sequences):
+            return False
         start = 0
         self.scales[: sum(len(sequence.tokens) for sequence in sequences)] = 0
         for sequence in sequences:
             for i, scale in sequence.adapters:
                 self.scales[start : start + len(sequence.tokens), i] = scale
             start += len(sequence.tokens)
-        return any(sequence.adapters for sequence in sequences)
+        return True
 
     def add_to_embeddings(self, sequences: Sequence[StepSequence], rows: npt.NDArray[np.float32]) -> None:
         """Add the adapters' part to the token embeddings `rows` (n_tokens, n_embd) of a step."""

@@ -76,7 +76,7 @@ class CpuBackend:
         self.n_embd = self._outputs["hidden"].shape[1]
         self.n_classes = self._outputs["scores"].shape[1] if "scores" in self._outputs else 0
         self.is_encoder = "logits" not in self._outputs
-        self._embeds = [(op, self._arena.floats(self.plan.offsets[buffer], max_tokens, op.width))
+        self._embeds = [(op, op.weight.rows(), self._arena.floats(self.plan.offsets[buffer], max_tokens, op.width))
                         for op, buffer in self.plan.embeds]
         self._rope = {table: RopeMemory(table, max_tokens, self.table_pages * PAGE_TOKENS)
                       for table in self.plan.rope_tables}
@@ -132,10 +132,10 @@ class CpuBackend:
         """Lays out the rows of a step and embeds their tokens; returns how many rows of output it has, and its tape."""
         n_tokens, n_outputs = self._step.fill(sequences)
         has_adapters = self._adapters.fill(sequences)
-        for op, rows in self._embeds:
+        for op, weights, rows in self._embeds:
             index = self._step.embed_rows(op.index)
             with np.errstate(all="ignore"):     # damaged weights show as logits that are no numbers
-                values = dequantize(op.weight.rows()[index], op.weight.type)
+                values = dequantize(weights[index], op.weight.type)
                 np.multiply(values, np.float32(op.scale), out=rows[:n_tokens])
             if has_adapters and op.index == "token":
                 self._adapters.add_to_embeddings(sequences, rows)

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from ggpy.backends.base import StepSequence
 from ggpy.backends.cpu.memory import aligned
 from ggpy.graph.ops import EmbedIndex, RopeTable
+from ggpy.kernels.cpu.address import address_of
 from ggpy.kernels.cpu.arguments import argument_block
 from ggpy.kernels.cpu.step import PAGE_TOKENS, STEP, TILE, TILE_ROWS
 
@@ -33,13 +34,13 @@ class StepMemory:
         self._nothing: Int32 = np.zeros(max_tokens, np.int32)
         self._n_tokens = 0
         self.descriptor = argument_block(
-            STEP, n_tokens=0, n_outputs=0, n_slots=0, n_tiles=0, tokens=_address(self.tokens),
-            positions=_address(self.positions), output_rows=_address(self.output_rows), tiles=_address(self.tiles),
-            scratch=scratch_address, scratch_stride=scratch_stride)
+            STEP, n_tokens=0, n_outputs=0, n_slots=0, n_tiles=0, tokens=address_of(self.tokens),
+            positions=address_of(self.positions), output_rows=address_of(self.output_rows),
+            tiles=address_of(self.tiles), scratch=scratch_address, scratch_stride=scratch_stride)
 
     @property
     def address(self) -> int:
-        return _address(self.descriptor)
+        return address_of(self.descriptor)
 
     def fill(self, sequences: Sequence[StepSequence]) -> tuple[int, int]:
         """Lays out the rows of `sequences`, one sequence after the other; returns (n_tokens, n_outputs)."""
@@ -75,7 +76,7 @@ class StepMemory:
         assert table.shape == self._table_shape, f"a page table of {table.shape}, expected {self._table_shape}"
         assert table.dtype == np.int32
         assert table.flags.c_contiguous
-        return _address(table)
+        return address_of(table)
 
 
 class RopeMemory:
@@ -113,7 +114,3 @@ class RopeMemory:
         self._all_cos[start:stop] = np.cos(angles) * magnitude
         self._all_sin[start:stop] = np.sin(angles) * magnitude
         self._n_known = stop
-
-
-def _address(array: npt.NDArray[np.int32] | npt.NDArray[np.int64]) -> int:
-    return int(array.ctypes.data)

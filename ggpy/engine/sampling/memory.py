@@ -9,8 +9,9 @@ import numpy as np
 
 from ggpy.engine.sampling.sampler import Float32, Mask, Sampler
 from ggpy.kernels.cpu import library
+from ggpy.kernels.cpu.address import address_of
 from ggpy.kernels.cpu.arguments import argument_block
-from ggpy.kernels.cpu.sample_candidates import CANDIDATES, ROWS, WORK_BYTES, work_bytes
+from ggpy.kernels.cpu.sample_candidates import CANDIDATES, ROW, ROWS, WORK_BYTES, work_bytes
 from ggpy.kernels.cpu.team import Team
 
 LINE = 64           # bytes of a cache line
@@ -25,6 +26,9 @@ class SamplingMemory:
         self._team = team
         self._address = library.addresses([RUN])[RUN]
         self._call = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(self._address)
+        self._rows = np.empty((0, len(ROW._fields)), np.int64)
+        self._arguments = argument_block(ROWS, rows=0, n_rows=0, next=0, candidates=0, stride=0)
+        self._tape = np.array([[self._address, self._arguments.ctypes.data, 0, 0]], np.int64)
         self._n_vocab = 0
         self._candidates = self._work = np.empty(0, np.int64)
 
@@ -35,17 +39,19 @@ class SamplingMemory:
         """
         if not rows:
             return
-        self._make_room(max(len(logits) for _, logits, *_ in rows))
-        table = np.stack([sampler.row(*row) for sampler, *row in rows])
-        arguments = argument_block(ROWS, rows=table.ctypes.data, n_rows=len(rows), next=0,
-                                   candidates=self._candidates.ctypes.data, stride=self._candidates.strides[0])
+        self._make_room(len(rows), max(len(logits) for _, logits, *_ in rows))
+        for i, (sampler, *row) in enumerate(rows):
+            self._rows[i] = sampler.row(*row)
+        self._arguments[ROWS.n_rows // 8], self._arguments[ROWS.next // 8] = len(rows), 0
         if self._team is None or len(rows) == 1:
-            self._call(arguments.ctypes.data, 0, 0, 1)
+            self._call(address_of(self._arguments), 0, 0, 1)
         else:
-            tape = np.array([[self._address, arguments.ctypes.data, 0, 0]], np.int64)
-            self._team.run(tape, 0)
+            self._team.run(self._tape, 0)
 
-    def _make_room(self, n_vocab: int) -> None:
+    def _make_room(self, n_rows: int, n_vocab: int) -> None:
+        if n_rows > len(self._rows):
+            self._rows = np.empty((n_rows, len(ROW._fields)), np.int64)
+            self._arguments[ROWS.rows // 8] = address_of(self._rows)
         if n_vocab <= self._n_vocab:
             return
         n_threads = self._team.n_threads if self._team else 1
@@ -58,3 +64,5 @@ class SamplingMemory:
                 self._candidates[i, getattr(CANDIDATES, name) // 8] = address
                 address += size
         self._n_vocab = n_vocab
+        self._arguments[ROWS.candidates // 8] = address_of(self._candidates)
+        self._arguments[ROWS.stride // 8] = self._candidates.strides[0]

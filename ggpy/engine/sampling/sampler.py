@@ -14,9 +14,13 @@ from ggpy.engine.sampling.chain import kernels_of, make_chain, methods_of, uses_
 from ggpy.engine.sampling.dry import NO_BREAKERS, Breakers, breakers_of
 from ggpy.errors import GgpyError
 from ggpy.kernels.cpu import library
+from ggpy.kernels.cpu.address import address_of
 from ggpy.kernels.cpu.arguments import argument_block
 from ggpy.kernels.cpu.sample_candidates import LANES, LEFT, MASK, METHODS, RESULT, ROW
 from ggpy.text import Tokenizer
+
+N, N_VOCAB, LOGITS, WINDOW, N_WINDOW, N_TOKENS = (      # what changes from token to token, as places in a row
+    offset // 8 for offset in (ROW.n, ROW.n_vocab, ROW.logits, ROW.window, ROW.n_window, ROW.n_tokens))
 
 Float32 = NDArray[np.float32]
 Mask = NDArray[np.int32]
@@ -44,6 +48,7 @@ class Sampler:
         self._mask: Mask | None = None
         self._n_window = window_length(params)
         self._window = np.empty(0, np.int32)
+        self._n_vocab = 0                       # of the logits so far
         methods = methods_of(params, self._chain)
         addresses = library.addresses(kernels_of(params, self._chain))
         self._tape = np.array(
@@ -84,18 +89,21 @@ class Sampler:
         """
         if self._is_masked:
             self._mask = mask
-            self._chain[0].arguments[MASK.words // 8] = 0 if mask is None else mask.ctypes.data
+            self._chain[0].arguments[MASK.words // 8] = 0 if mask is None else address_of(mask)
         else:
             assert mask is None, "this sampler takes no masks"
-        if self._keeps_left:
-            self._make_room_for_left(len(logits))
+        if len(logits) != self._n_vocab:
+            self._n_vocab = self._row[N] = self._row[N_VOCAB] = len(logits)
+            if self._keeps_left:
+                self._make_room_for_left(len(logits))
         n = min(self._n_window, len(tokens))
         if n:
-            self._window = np.empty(3 * n, np.int32)
+            if len(self._window) < 3 * n:
+                self._window = np.empty(3 * n, np.int32)
+                self._row[WINDOW] = address_of(self._window)
             self._window[:n] = tokens[-n:]
-        for field, value in ((ROW.n, len(logits)), (ROW.n_vocab, len(logits)), (ROW.logits, logits.ctypes.data),
-                             (ROW.window, self._window.ctypes.data), (ROW.n_window, n), (ROW.n_tokens, len(tokens))):
-            self._row[field // 8] = value
+            self._row[N_WINDOW] = n
+        self._row[LOGITS], self._row[N_TOKENS] = address_of(logits), len(tokens)
         return self._row
 
     def chosen_after(self, tokens: Sequence[int]) -> int:
