@@ -10,7 +10,7 @@ import pytest
 
 from tests.server.conftest import Served
 from tests.server.fuzz_bodies import SEEDS, Dialect, mutated, sound
-from tests.server.fuzz_dialects import fuzz, is_error, known_text, make_served, send, wrong_with
+from tests.server.fuzz_dialects import Faults, fuzz, is_error, known_text, make_served, send, wrong_with
 
 N_CASES = 200           # of each dialect
 N_SLOW_CASES = 10_000
@@ -42,6 +42,23 @@ def test_very_many_mutated_requests_do_not_break_the_server(served: Served) -> N
     _, wrong = fuzz(served, N_SLOW_CASES, 12)
     assert not wrong, "\n".join(wrong)
     assert known_text(served) == known
+
+
+@pytest.mark.parametrize("path", [
+    "/..%2f..%2fetc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/static/../../app.py", "/%00", "/%ff%fe", "/" + "a/" * 2000,
+    "/v1/models/..%2f..%2fx", "/v1/models/%00", "/models?reload=%00", "/props?model=%F0%9F%98%80",
+    "/metrics?model=../x", "/slots?model=%00&fail_on_no_slot=x", "/v1/stream?conv_id=%00&from=-1",
+    "/v1/stream?conv_id=a&from=99999999999999",
+    "/api/blobs/sha256:..%2f..%2fx", "/api/blobs/" + "a" * 3000, "/health?" + "a=b&" * 2000, "/props?model=a&model=b"])
+def test_no_path_breaks_the_server(served: Served, path: str) -> None:
+    """Nor leads out of the folders that it serves."""
+    with Faults() as faults:
+        for method in ("GET", "HEAD", "POST", "DELETE", "OPTIONS", "PUT"):
+            reply = served.ask(method, path)
+            assert reply.status < 500 or reply.status == 501, (method, reply.data)
+            assert b"root:" not in reply.data
+            assert b"from __future__" not in reply.data
+    assert not faults.found
 
 
 def test_requests_that_are_not_mutated_are_sound(served: Served) -> None:

@@ -102,6 +102,7 @@ STREAMS = [raw("/completion", LONG), raw("/v1/chat/completions", {**CHAT, "ignor
            raw("/v1/responses", {"input": "a", "max_output_tokens": N_LONG, "stream": True, "ignore_eos": True}),
            raw("/api/generate", {"model": "tiny", "prompt": "a", "options": {"num_predict": N_LONG}})]
 WHOLES = [data.replace(b'"stream": true', b'"stream":false') for data in STREAMS[:-1]]
+PACKED = raw("/completion", {}).replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\n\r\n")      # it says
 HALVES = [b"", b"GE", b"GET /health HTTP/1.1\r\nHo", b"GET /health HTTP/1.1\r\nHost: localhost\r\n", b"\x16\x03\x01",
           head("/completion", 99), head("/completion", 99) + b'{"prompt": "',
           b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"mo"]
@@ -245,7 +246,7 @@ def rest_of_stream(client: socket.socket) -> bytes:
 
 
 def test_the_end_of_the_server_waits_for_streams_of_every_dialect(tmp_path: Path) -> None:
-    """New requests are not taken meanwhile."""
+    """Nor does it say anything of clients that sent no HTTP."""
     chat = {**CHAT, "max_tokens": 1500, "ignore_eos": True}
     asked = {"/completion": ({**LONG, "n_predict": 1500}, b'"stop":true'), "/v1/chat/completions": (chat, b"[DONE]"),
              "/v1/messages": (chat, b"message_stop"),
@@ -253,6 +254,10 @@ def test_the_end_of_the_server_waits_for_streams_of_every_dialect(tmp_path: Path
     model = load_roomy(tmp_path, N_CTX)
     with serving("-m", str(model), "-c", str(4 * N_CTX), "-np", "4", "-t", "1") as (process, port):
         wait_ready(port)
+        for data in (b"\x16\x03\x01\x02\r\n\r\n", PACKED):
+            with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as client:
+                client.sendall(data)
+                assert client.recv(1000).startswith(b"HTTP/1.")
         replies = []
         for path, (body, _) in asked.items():
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
@@ -262,3 +267,5 @@ def test_the_end_of_the_server_waits_for_streams_of_every_dialect(tmp_path: Path
         for reply, (_, end) in zip(replies, asked.values(), strict=True):
             assert end in reply.read()
         assert process.wait(TIMEOUT_S) == 0
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
