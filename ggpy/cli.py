@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     argv = _help_as_flag(sys.argv[1:] if argv is None else list(argv))
     start = next((i for i, word in enumerate(argv) if not word.startswith("-")), len(argv))
-    verbose = False
+    verbose, prog = False, "ggpy"
     try:
         _check_streams()
         parser, subparsers = _parsers()
@@ -77,6 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         name = " ".join(argv[start : start + n_words])
         if name not in COMMANDS:
             parser.error(_unknown_command(name))
+        prog = subparsers[name].prog
         module = _load(name, subparsers[name])
         args = subparsers[name].parse(argv[start + n_words :])
         verbose = args.verbose
@@ -85,13 +86,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()      # here, so that a closed pipe is noticed while it can still be handled
         return code
     except GgpyError as error:
-        return _fail(error, verbose)
+        return _fail(error, prog, verbose)
     except BrokenPipeError:
         # stdout is pointed elsewhere, or the interpreter would complain when it flushes at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except OSError as error:
-        return _fail(error, verbose)
+        return _fail(error, prog, verbose)
     except KeyboardInterrupt:
         return _interrupted()
 
@@ -119,7 +120,7 @@ def _help_as_flag(argv: list[str]) -> list[str]:
 def _parsers() -> tuple[Parser, dict[str, Parser]]:
     """The top parser and those of the sub-commands, which know their arguments only once `_load` has run."""
     variables = (textwrap.fill(f"  {name:<20}  {text}", HELP_WIDTH, subsequent_indent=" " * 24)
-                 for name, text in config.VARIABLES.items())
+                 for name, text in config.VARIABLES.items() if name not in config.FOR_TESTS)
     parser = Parser(prog="ggpy", usage="ggpy COMMAND ...", description="Run GGUF models on this machine.",
                     epilog="\n".join([EXAMPLES, "environment variables:", *variables]))
     parser.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version and exit")
@@ -185,9 +186,9 @@ def _interrupted() -> int:
     return INTERRUPTED
 
 
-def _fail(error: Exception, verbose: bool) -> int:
+def _fail(error: Exception, prog: str, verbose: bool) -> int:
     if verbose:
         traceback.print_exception(error)
     text = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
-    print(f"ggpy: error: {text}", file=sys.stderr)
+    print(f"{prog}: {text}", file=sys.stderr)
     return USAGE if isinstance(error, ConfigError) else FAILED

@@ -24,6 +24,8 @@ VARIABLES = {
     "LLAMA_API_KEY": "keys of which requests to a server need one, separated by commas",
     "GGPY_REQUIRE_MODELS": "1: a test whose model is absent fails; 0 (default): it is skipped",
 }
+# variables that cli.md has, but not --help
+FOR_TESTS = frozenset({"LLAMA_SERVER_DEBUG_FAKE_TIMING", "GGPY_REQUIRE_MODELS"})
 
 _TRUE = frozenset({"1", "true", "yes", "on", "enabled"})
 _FALSE = frozenset({"0", "false", "no", "off", "disabled"})

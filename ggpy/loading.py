@@ -86,9 +86,8 @@ def open_core(gguf: GGUFFile, tokenizer: Tokenizer, options: ModelOptions,
     if n_ctx is None:
         n_ctx = default_n_ctx(hparams, options.cache_type_k, options.cache_type_v)
         n_ctx = n_ctx if options.pool_tokens is None else min(n_ctx, options.pool_tokens)
-    elif n_ctx > hparams.n_ctx_train:
-        logger.warning("the context is %s tokens, but the model was trained for %s: what it says beyond these may "
-                       "make no sense", f"{n_ctx:,}", f"{hparams.n_ctx_train:,}")
+    else:
+        warn_beyond_training(n_ctx, hparams)
     pool_tokens = options.pool_tokens or n_ctx
     max_batch_tokens = min(options.max_batch_tokens or DEFAULT_BATCH_TOKENS, pool_tokens)      # a step has no more
     config = EngineConfig(n_ctx=n_ctx, n_ctx_train=hparams.n_ctx_train, max_batch_tokens=max_batch_tokens,
@@ -109,6 +108,13 @@ def open_core(gguf: GGUFFile, tokenizer: Tokenizer, options: ModelOptions,
     return EngineCore(backend, tokenizer, config, Speculator(
         options.speculation, n_vocab=backend.n_vocab, n_ctx=n_ctx, max_rows=backend.max_outputs,
         draft_model=draft_model), infos)
+
+
+def warn_beyond_training(n_ctx: int, hparams: HParams) -> None:
+    """Log a warning where a context is longer than those that the model knows."""
+    if n_ctx > hparams.n_ctx_train:
+        logger.warning("the context is %s tokens, but the model was trained for %s: what it says beyond these may "
+                       "make no sense", f"{n_ctx:,}", f"{hparams.n_ctx_train:,}")
 
 
 def open_encoder(gguf: GGUFFile, tokenizer: Tokenizer, options: ModelOptions,

@@ -137,14 +137,14 @@ def test_an_error_is_one_line(add_command: AddCommand, capsys: pytest.CaptureFix
     """Errors that ggpy raises on purpose need no traceback."""
     add_command(raising(GGUFError("m.gguf: too short")))
     assert cli.main(["probe"]) == 1
-    assert capsys.readouterr().err == "ggpy: error: m.gguf: too short\n"
+    assert capsys.readouterr().err == "ggpy probe: m.gguf: too short\n"
 
 
 def test_an_error_of_a_file_names_it(add_command: AddCommand, capsys: pytest.CaptureFixture[str]) -> None:
     """In words, without the number of the error."""
     add_command(raising(FileNotFoundError(2, "No such file or directory", "no/where")))
     assert cli.main(["probe"]) == 1
-    assert capsys.readouterr().err == "ggpy: error: no/where: No such file or directory\n"
+    assert capsys.readouterr().err == "ggpy probe: no/where: No such file or directory\n"
 
 
 def test_a_setting_that_cannot_work_is_wrong_usage(
@@ -153,7 +153,7 @@ def test_a_setting_that_cannot_work_is_wrong_usage(
     """Such as a variable's; the exit code says that trying again is no use."""
     add_command(raising(ConfigError("GGPY_CPU=z80: unknown")))
     assert cli.main(["probe"]) == 2
-    assert capsys.readouterr().err == "ggpy: error: GGPY_CPU=z80: unknown\n"
+    assert capsys.readouterr().err == "ggpy probe: GGPY_CPU=z80: unknown\n"
 
 
 def test_verbose_shows_where_an_error_came_from(
@@ -194,7 +194,7 @@ def test_a_closed_stdout_is_one_line() -> None:
     """`ggpy list >&-`: Python has None for the stream then."""
     result = without_streams("list", 1)
     assert result.returncode == 1
-    assert result.stderr == "ggpy: error: stdout is closed; send it to a file or a program, or to /dev/null\n"
+    assert result.stderr == "ggpy: stdout is closed; send it to a file or a program, or to /dev/null\n"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a process is started with all three streams there")

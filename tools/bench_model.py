@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -15,7 +15,8 @@ from ggpy.backends.base import Compute, KVType, Repack, StepSequence
 from ggpy.backends.cpu import CpuBackend
 from ggpy.engine.pages import pages_for
 from ggpy.gguf import GGUFFile
-from ggpy.models import build_model
+from ggpy.loading import warn_beyond_training
+from ggpy.models import build_model, hparams_of
 from ggpy.tools.loading import KernelProgress
 
 
@@ -40,6 +41,7 @@ class MeasuredModel:
 
     def __init__(self, settings: ModelSettings, *, n_ctx: int, n_sequences: int = 1) -> None:
         gguf = GGUFFile(settings.path)
+        warn_beyond_training(n_ctx, hparams_of(gguf))
         pages = pages_for(n_ctx)
         with KernelProgress(f"loading {settings.path.name}") as progress:
             self.backend = CpuBackend(
@@ -62,12 +64,20 @@ class MeasuredModel:
                  trace: TracebackType | None) -> None:
         self.backend.close()
 
-    def fill(self, depth: int, n_sequences: int = 1) -> bool:
-        """Computes the first `depth` tokens of each sequence where that was not done before; whether it was done."""
+    def fill(self, depth: int, n_sequences: int = 1, progress: Callable[[int, int], None] | None = None) -> bool:
+        """Computes the first `depth` tokens of each sequence where that was not done before; whether it was done.
+
+        `progress` is told after each step how many tokens are computed, and of how many.
+        """
         todo = [i for i in range(n_sequences) if self._computed[i] < depth]
+        n_all = sum(depth - self._computed[i] for i in todo)
+        n_done = 0
         for i in todo:
             for step in self.prompt_steps(self._computed[i], depth - self._computed[i], (i,)):
                 self.backend.forward(step)
+                n_done += len(step[0].tokens)
+                if progress is not None:
+                    progress(n_done, n_all)
             self._computed[i] = depth
         return not todo
 

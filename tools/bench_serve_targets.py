@@ -14,6 +14,7 @@ import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
 from ggpy.errors import GgpyError, shown
+from ggpy.tools.no_answer import why_no_answer
 
 COMMON_WORDS = (
     "the of and to in is that for it was on are as with his they at be this from have or by one had not but what all "
@@ -147,8 +148,10 @@ class Server(ABC):
                 if reply.status == 200:
                     return await reply.json()
                 raise GgpyError(f"{self.url}{path}: HTTP {reply.status}: {(await reply.text())[:200]}")
-        except (aiohttp.ClientError, ValueError) as error:
-            raise GgpyError(f"{self.url}{path}: {type(error).__name__}: {error}; does the server run?") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise GgpyError(f"{self.url}{path}: {why_no_answer(error)}") from error
+        except ValueError as error:
+            raise GgpyError(f"{self.url}{path}: the reply is not JSON: {error}") from error
 
 
 class LlamaServer(Server):

@@ -222,6 +222,10 @@ class Session:
         return f" {n_read:,} of {n_prompt:,} tokens read" if n_read and n_prompt >= LONG_PROMPT else ""
 
     def _say_how_it_ended(self, completion: Completion, without_answer: str) -> None:
+        if completion.finish_reason == "length" and self.chat.constraint is not None:
+            self.say("the answer was cut off: it is only the beginning of what the constraint asks for; "
+                     + ("a larger context (-c) or a shorter prompt leaves room for more"
+                        if self.chat.n_used >= self.llm.n_ctx else "a larger -n lets it end"))
         if not self._is_conversation:
             return
         if self.has_editing:
@@ -279,17 +283,19 @@ def as_json(completion: Completion) -> dict[str, Any]:
     t = completion.timings
     return {"text": completion.text, "tokens": completion.tokens, "finish_reason": completion.finish_reason,
             "n_prompt": completion.n_prompt, "n_cached": completion.n_cached, "n_generated": t.n_generated,
-            "seed": completion.seed,
-            "timings": {"prompt_s": t.prompt_s, "generation_s": t.generation_s,
-                        "prompt_tokens_per_s": t.prompt_tokens_per_s, "tokens_per_s": t.tokens_per_s}}
+            "n_drafted": t.n_drafted, "n_accepted": t.n_accepted, "seed": completion.seed,
+            "timings": {"prompt_s": round(t.prompt_s, 6), "generation_s": round(t.generation_s, 6),
+                        "prompt_tokens_per_s": round(t.prompt_tokens_per_s, 2),
+                        "tokens_per_s": round(t.tokens_per_s, 2)}}
 
 
 def timing_line(completion: Completion) -> str:
     t = completion.timings
     ending = "" if completion.finish_reason == "stop" else f", ended by {completion.finish_reason}"
     speed = f", {t.tokens_per_s:,.1f}/s" if t.n_generated > 1 else ""
+    drafts = f", {t.n_accepted:,} of {_counted(t.n_drafted, 'draft')}" if t.n_drafted else ""
     return (f"[prompt {_counted(t.n_prompt, 'token')}, {t.prompt_tokens_per_s:,.1f}/s; "
-            f"answer {_counted(t.n_generated, 'token')}{speed}{ending}]")
+            f"answer {_counted(t.n_generated, 'token')}{speed}{drafts}{ending}]")
 
 
 def _counted(n: int, thing: str) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import os
 from typing import TYPE_CHECKING
 
+from ggpy.errors import GrammarError
 from ggpy.tools import inputs
 
 if TYPE_CHECKING:
     from ggpy.engine.constraint import ConstraintSpec
+
 
 def add_constraint_flags(parser: argparse.ArgumentParser) -> None:
     """What an answer has to be."""
@@ -22,7 +25,7 @@ def add_constraint_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def read_constraint(args: argparse.Namespace) -> ConstraintSpec | None:
-    """What answers have to be; None: anything. Ends the process with 2 where two things are given."""
+    """What answers have to be; None: anything. Ends the process with 2 where two things are given, or one is broken."""
     given = [dest for dest in ("grammar", "json_schema") if getattr(args, dest) is not None]
     if len(given) > 1:
         args.fail(f"{' and '.join(args.flags[dest] for dest in given)} exclude each other")
@@ -30,4 +33,29 @@ def read_constraint(args: argparse.Namespace) -> ConstraintSpec | None:
         return None
     from ggpy.engine.constraint import ConstraintSpec
 
-    return ConstraintSpec("gbnf" if given[0] == "grammar" else "json_schema", getattr(args, given[0]))
+    dest, = given
+    spec = ConstraintSpec("gbnf" if dest == "grammar" else "json_schema", getattr(args, dest))
+    flag = args.flags.get(dest, dest)
+    try:
+        _check(spec)
+    except GrammarError as error:
+        is_name = flag in ("-j", "--json-schema") and _looks_like_a_file(spec.source)
+        args.fail(f"{flag}: {error}" + "; -jf takes the name of a file" * is_name)
+    return spec
+
+
+def _check(spec: ConstraintSpec) -> None:
+    """Raise GrammarError for what is wrong with `spec` whatever the model; tokens of a grammar are the model's."""
+    from ggpy.engine.structured.closed_objects import read_schema
+    from ggpy.engine.structured.gbnf import parse_gbnf
+    from ggpy.engine.structured.json_schema import parse_json
+
+    if spec.kind == "gbnf":
+        parse_gbnf(spec.source, lambda text: 0)
+    else:
+        read_schema(parse_json(spec.source, "$"))
+
+
+def _looks_like_a_file(source: str) -> bool:
+    """Whether what should be a schema is a name, or curl's way to write one."""
+    return source.startswith("@") or os.path.isfile(source)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from prometheus_client.parser import text_string_to_metric_families
 
 from ggpy.errors import ConfigError, GgpyError, printable, shown
+from ggpy.tools.no_answer import why_no_answer
 
 TIMEOUT_S = 5.0
 MAX_BYTES = 16 << 20                # no metrics page is longer
@@ -126,9 +127,9 @@ def fetch(url: str, api_key: str | None = None) -> str:
         with error:
             raise NoMetricsError(f"{url}: {_refusal(error.code)}") from None
     except urllib.error.URLError as error:
-        raise NoMetricsError(f"{url}: {_failure(error.reason)}") from None
+        raise NoMetricsError(f"{url}: {why_no_answer(error.reason, TIMEOUT_S)}") from None
     except (OSError, http.client.HTTPException) as error:
-        raise NoMetricsError(f"{url}: {_failure(error)}") from None
+        raise NoMetricsError(f"{url}: {why_no_answer(error, TIMEOUT_S)}") from None
     return data.decode("utf-8", "replace")
 
 
@@ -144,17 +145,6 @@ def _refusal(code: int) -> str:
         case 503:
             return "the server is not ready (503); it may still be loading its model"
     return f"the server answers with status {code} instead of metrics"
-
-
-def _failure(reason: object) -> str:
-    """Why there was no answer."""
-    if isinstance(reason, ConnectionRefusedError):
-        return "nobody listens there; start the server, or give the URL of the one that you mean"
-    if isinstance(reason, TimeoutError):
-        return f"no answer within {TIMEOUT_S:.0f} s"
-    if isinstance(reason, http.client.HTTPException):
-        return "what answers there does not speak HTTP"
-    return printable(str(getattr(reason, "strerror", None) or reason)) or "the connection broke"
 
 
 def parse(url: str, text: str, time_s: float) -> Scrape:

@@ -104,7 +104,8 @@ def _add_output_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("-o", "--output", "--output-file", type=inputs.output_file, metavar="FILE",
                        help="write answers to FILE, not to stdout; what it has is kept until the model is loaded")
     group.add_argument("--json", action="store_true", help="print each answer as a JSON object on a line of its own: "
-                       "text, tokens, finish_reason, n_prompt, n_cached, n_generated, seed, timings")
+                       "text, tokens, finish_reason, n_prompt, n_cached, n_generated, n_drafted, n_accepted, seed, "
+                       "timings")
     group.add_argument("--no-stream", dest="stream", action="store_false", help="print an answer when it is complete")
     group.add_argument("-co", "--color", nargs="?", const="on", default="auto", choices=("on", "off", "auto"),
                        help="colours on a terminal; on: also where NO_COLOR is set")

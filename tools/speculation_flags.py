@@ -1,4 +1,4 @@
-"""Flags of guessing tokens, with llama.cpp's names."""
+"""Flags of speculative decoding, with llama.cpp's names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TYPES: dict[str, tuple[ProposerName, ...]] = {
 
 def add_speculation_flags(parser: argparse.ArgumentParser) -> None:
     """Who guesses tokens, and how many."""
-    group = parser.add_argument_group("guessing tokens")
+    group = parser.add_argument_group("speculative decoding")
     group.add_argument("--spec-type", type=_proposers, metavar="TYPES", help="who guesses the next tokens, which saves "
                        "time and never changes answers: none, ngram-simple (text that occurred before; the other names "
                        "that begin with ngram mean the same), draft-simple (-md), or several, separated by commas "

@@ -98,13 +98,18 @@ def _steps(span: Span) -> str:
     parts = [f"{number(per_second)}/s"]
     n_steps, step_s = span.growth("ggpy:step_seconds_count"), span.growth("ggpy:step_seconds_sum")
     if n_steps > 0:
-        parts += [f"{number(span.growth('ggpy:step_requests_sum') / n_steps)} requests each",
-                  f"{number(span.growth('ggpy:step_tokens_sum') / n_steps)} tokens",
+        parts += [f"{_counted(span.growth('ggpy:step_requests_sum') / n_steps, 'request')} each",
+                  _counted(span.growth("ggpy:step_tokens_sum") / n_steps, "token"),
                   f"{percent(span.growth('ggpy:forward_seconds_sum'), step_s)} in the forward pass"]
     elif span.now.value("ggpy:step_seconds_count") is None:
         busy = span.now.value("llamacpp:n_busy_slots_per_decode")
-        parts += [f"{number(busy)} requests each since start"] if busy is not None else []
+        parts += [f"{_counted(busy, 'request')} each since start"] if busy is not None else []
     return _joined(parts)
+
+
+def _counted(value: float, thing: str) -> str:
+    text = number(value)
+    return f"{text} {thing}{'' if text == '1' else 's'}"
 
 
 def _cache(span: Span) -> str:
@@ -115,15 +120,16 @@ def _cache(span: Span) -> str:
         return ""
     n_all, n_new = n_hits + (span.now.value(computed) or 0.0), span.growth(hits)
     return _joined([f"{percent(n_new, n_new + span.growth(computed))} of prompt tokens",
-                    f"{percent(n_hits, n_all)} since start", f"{number(n_hits)} tokens not computed"])
+                    f"{percent(n_hits, n_all)} since start", f"{_counted(n_hits, 'token')} not computed"])
 
 
 def _pages(span: Span) -> Iterator[tuple[str, Text]]:
-    """A bar for each group of pages."""
+    """A bar for each group of layers that has pages of its own, which are numbered if there are several."""
     pages = span.now.by_label("ggpy:kv_pages", "group", "use")
-    for group in sorted({group for group, _ in pages}):
+    groups = sorted({group for group, _ in pages})
+    for group in groups:
         uses = {use: pages.get((group, use), 0.0) for use in USES}
-        yield f"pages {printable(group)}", _bar(uses)
+        yield "KV pages" if len(groups) == 1 else f"KV group {printable(group)}", _bar(uses)
 
 
 def _bar(uses: dict[str, float]) -> Text:
@@ -150,7 +156,7 @@ def _drafts(span: Span) -> str:
     parts = [f"{percent(span.growth(accepted), span.growth(drafted))} accepted",
              f"{percent(n_accepted, n_drafted)} since start"]
     n_drafts = span.now.value(drafts)
-    return _joined([*parts, f"{number(n_accepted / n_drafts)} tokens of a draft"] if n_drafts else parts)
+    return _joined([*parts, f"{_counted(n_accepted / n_drafts, 'token')} of a draft"] if n_drafts else parts)
 
 
 def _counts(counts: dict[str, float]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ if TYPE_CHECKING:       # what takes long to import waits until the arguments ar
     from ggpy.tools.bench_model import MeasuredModel
 
 DEFAULT_STEPS = 16
+PROGRESS_S = 2.0        # between lines about tokens that are read before
 LEAST_SPAN_S = 0.05     # between the first step and the last one, by which cycles are turned into seconds
 
 
@@ -67,10 +69,22 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
+class Reading:
+    """Says on stderr now and then how many of the tokens that stand before are read."""
+
+    def __init__(self) -> None:
+        self._said_s = time.monotonic()
+
+    def __call__(self, n_read: int, n_tokens: int) -> None:
+        if time.monotonic() - self._said_s >= PROGRESS_S:
+            self._said_s = time.monotonic()
+            print(f"{n_read:,} of {n_tokens:,} tokens read that stand before", file=sys.stderr, flush=True)
+
+
 def _record(model: MeasuredModel, depth: int, n_prompt: int, n_gen: int, n_sequences: int
             ) -> tuple[list[StepTrace], StepTrace]:
     """The traces of the steps asked for, after a warm-up, and one that is far enough from the first in time."""
-    model.fill(depth, n_sequences)
+    model.fill(depth, n_sequences, Reading())
     if n_prompt:
         steps = list(model.prompt_steps(depth, n_prompt, range(n_sequences)))
     else:

@@ -53,7 +53,13 @@ def as_json(profile: Profile) -> dict[str, Any]:
     for values_of_row, row in zip(values["rows"], profile.rows, strict=True):
         values_of_row |= {"time_s": row.time_s, "gb_per_s": row.gb_per_s, "gop_per_s": row.gop_per_s,
                           "imbalance": row.imbalance}
-    return values
+    return {**rounded(values), "rows": [rounded(row) for row in values["rows"]]}
+
+
+def rounded(values: dict[str, Any]) -> dict[str, Any]:
+    """`values` with times to the nanosecond and other numbers to 4 digits behind the point."""
+    return {name: round(value, 9 if name.endswith("_s") and "per" not in name else 4) if isinstance(value, float)
+            else value for name, value in values.items()}
 
 
 def write_chrome_trace(path: Path, entries: Sequence[Entry], steps: Sequence[StepTrace], cycle_s: float) -> None:

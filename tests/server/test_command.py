@@ -83,7 +83,7 @@ def test_a_model_that_cannot_be_loaded_ends_it(tmp_path: Path) -> None:
     result = subprocess.run([sys.executable, "-m", "ggpy", "serve", "--port", "0", "-m", str(tmp_path / "bad.gguf")],
                             capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert result.returncode == 1
-    assert "ggpy: error:" in result.stderr
+    assert "ggpy serve:" in result.stderr
     assert "bad.gguf" in result.stderr
     assert "Traceback" not in result.stderr
 

@@ -58,18 +58,18 @@ class ByteTokenizer:
 class EchoStream:
     """Answers with the words of a text, one by one.
 
-    "^C" among them is the user's interrupt; at "wait" it waits until it is closed.
+    `max_pieces` of them at most. "^C" among them is the user's interrupt; at "wait" it waits until it is closed.
     """
 
-    def __init__(self, text: str, n_prompt: int, n_cached: int) -> None:
+    def __init__(self, text: str, n_prompt: int, n_cached: int, max_pieces: int | None) -> None:
         self.pieces = [text] if "\n" in text else [word + " " for word in text.split()]
         self.said = ""
-        self.n_prompt, self.n_cached = n_prompt, n_cached
+        self.n_prompt, self.n_cached, self.max_pieces = n_prompt, n_cached, max_pieces
         self.closed = threading.Event()
         self.finish_reason: FinishReason = "cancelled"
 
     def __iter__(self) -> Iterator[str]:
-        for piece in self.pieces:
+        for piece in self.pieces[: self.max_pieces]:
             if piece == "^C ":
                 signal.raise_signal(signal.SIGINT)
                 self.closed.wait(60)
@@ -80,7 +80,7 @@ class EchoStream:
                 return
             self.said += piece
             yield piece
-        self.finish_reason = "stop"
+        self.finish_reason = "stop" if self.max_pieces is None or len(self.pieces) <= self.max_pieces else "length"
 
     def finish(self) -> Completion:
         list(self)
@@ -144,7 +144,8 @@ class EchoLLM:
         pairs = zip(known, prompt, strict=False)
         n_cached = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
         self.prompts.append(list(prompt))
-        return EchoStream(messages[-1]["content"] if messages else text, len(prompt), n_cached)
+        return EchoStream(messages[-1]["content"] if messages else text, len(prompt), n_cached,
+                          params.max_tokens)
 
 
 def main(argv: list[str]) -> int:

@@ -434,4 +434,4 @@ def test_a_conversation_through_pipes(tmp_path: Path) -> None:
     assert "\x1b" not in done.stderr
     failed = run("one\n/load absent\ntwo\n")
     assert (failed.returncode, failed.stdout) == (1, "one \n")
-    assert failed.stderr.endswith("ggpy: error: absent cannot be read: No such file or directory\n")
+    assert failed.stderr.endswith("ggpy run: absent cannot be read: No such file or directory\n")

@@ -39,8 +39,9 @@ def error_of(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     output = capsys.readouterr()
     assert output.out == ""
     line, = output.err.splitlines()
-    assert line.startswith("ggpy: error: ")
-    return line.removeprefix("ggpy: error: ")
+    prefix = f"ggpy {argv[0]}: "
+    assert line.startswith(prefix)
+    return line.removeprefix(prefix)
 
 
 @pytest.mark.parametrize("command", [["run"], ["show"], ["warm"]])

@@ -34,6 +34,17 @@ def test_the_speed_of_one_token_is_not_told() -> None:
     assert chat_session.timing_line(completion) == "[prompt 1 token, 2.0/s; answer 1 token, ended by length]"
 
 
+def test_drafts_are_told() -> None:
+    """How many of the tokens that were guessed were right."""
+    timings = Timings(10, 4, prompt_s=1 / 3, generation_s=2 / 3, n_drafted=5, n_accepted=2)
+    completion = Completion("x", [7, 8, 9, 1], "stop", timings)
+    assert chat_session.timing_line(completion) == "[prompt 10 tokens, 30.0/s; answer 4 tokens, 4.5/s, 2 of 5 drafts]"
+    shown = chat_session.as_json(completion)
+    assert (shown["n_drafted"], shown["n_accepted"]) == (5, 2)
+    assert shown["timings"] == {"prompt_s": 0.333333, "generation_s": 0.666667, "prompt_tokens_per_s": 30.0,
+                                "tokens_per_s": 4.5}
+
+
 @pytest.mark.parametrize(("argv", "stdin", "prompt"), [
     (["m", "two", "words"], "", "two words"),
     (["m", "--temp", "0", "after flags"], "", "after flags"),
@@ -253,8 +264,8 @@ def test_json_is_an_object_for_each_answer(run: Run, capsys: pytest.CaptureFixtu
     assert (first["text"], second["text"]) == ("one ", "two \nthree")
     assert first == {
         "text": "one ", "tokens": [*b"one ", 257], "finish_reason": "stop", "n_prompt": 22, "n_cached": 0,
-        "n_generated": 5, "seed": 7, "timings": {"prompt_s": 0.5, "generation_s": 0.25, "prompt_tokens_per_s": 44.0,
-                                      "tokens_per_s": 16.0}}
+        "n_generated": 5, "n_drafted": 0, "n_accepted": 0, "seed": 7, "timings": {
+            "prompt_s": 0.5, "generation_s": 0.25, "prompt_tokens_per_s": 44.0, "tokens_per_s": 16.0}}
     assert second["n_cached"] == 6      # what both begin with
     assert output.err == "took back: one\n"
 
@@ -265,7 +276,7 @@ def test_a_conversation_from_a_pipe_fails_with_its_first_error(
     """Nobody is there to do better."""
     llm = run("m", "-cnv", stdin="one\n/undo\n/undo\ntwo\n", code=1)
     assert len(llm.asked) == 1
-    assert "ggpy: error: nothing has been said yet" in capsys.readouterr().err
+    assert "ggpy run: nothing has been said yet" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("stdin", "message"), [
@@ -307,7 +318,7 @@ def test_a_setting_that_cannot_work_in_a_conversation_is_a_failure(
 ) -> None:
     """Not a wrong usage of the command line."""
     run("m", "-cnv", stdin="/set top_p 9\n", code=1)
-    assert "ggpy: error: top_p=9.0: expected a number from 0 to 1" in capsys.readouterr().err
+    assert "ggpy run: top_p=9.0: expected a number from 0 to 1" in capsys.readouterr().err
 
 
 def test_a_single_turn_leaves_after_its_answer(run: Run) -> None:

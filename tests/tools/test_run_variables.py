@@ -54,7 +54,7 @@ def test_a_variable_that_is_neither_yes_nor_no_is_wrong_usage(
     """Named in the message."""
     monkeypatch.setenv("LLAMA_ARG_OFFLINE", "perhaps")
     assert cli.main(["run", "m", "x"]) == 2
-    assert capsys.readouterr().err == "ggpy: error: LLAMA_ARG_OFFLINE=perhaps: expected 1 or 0\n"
+    assert capsys.readouterr().err == "ggpy run: LLAMA_ARG_OFFLINE=perhaps: expected 1 or 0\n"
 
 
 def test_variables_that_name_two_models_are_wrong_usage(

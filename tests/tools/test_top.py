@@ -41,11 +41,11 @@ def test_all_of_an_engine_is_shown() -> None:
     shown = rows(activity(span(EngineMetrics().text(), engine().text(), 2.0)))
     assert shown["requests"] == ["1 running · 4 waiting · 0 refused · ended: 1 stop"]
     assert shown["tokens/s"] == ["1.5 generated · 20 read · 20 per stream"]
-    assert shown["steps"] == ["1/s · 1 requests each · 22 tokens · 83% in the forward pass"]
+    assert shown["steps"] == ["1/s · 1 request each · 22 tokens · 83% in the forward pass"]
     assert shown["prompt cache"] == ["60% of prompt tokens · 60% since start · 60 tokens not computed"]
     assert shown["misses"] == ["1 edited history"]
-    assert shown["pages 0"] == ["█████▒▒▒▒▒░░░░░░░░░░  █ 5 held  ▒ 5 idle  ░ 10 free"]
-    assert shown["drafts"] == ["33% accepted · 33% since start · 1 tokens of a draft"]
+    assert shown["KV pages"] == ["█████▒▒▒▒▒░░░░░░░░░░  █ 5 held  ▒ 5 idle  ░ 10 free"]
+    assert shown["drafts"] == ["33% accepted · 33% since start · 1 token of a draft"]
     assert shown["preempted"] == ["2"]
 
 
@@ -68,6 +68,15 @@ def test_of_llama_server_is_shown_what_its_page_has() -> None:
         "prompt cache": ["- of prompt tokens · 25% since start · 100 tokens not computed"],
     }
     assert times(same) is None
+
+
+def test_pages_are_of_one_group_or_numbered() -> None:
+    """By the group of layers that they belong to."""
+    page = 'ggpy:kv_pages{group="0",use="held"} 3\nggpy:kv_pages{group="0",use="free"} 1\n'
+    more = page + 'ggpy:kv_pages{group="1",use="held"} 2\n'
+    assert [name for name in rows(activity(span(page, page, 1.0))) if name.startswith("KV")] == ["KV pages"]
+    assert [name for name in rows(activity(span(more, more, 1.0))) if name.startswith("KV")] == [
+        "KV group 0", "KV group 1"]
 
 
 def test_a_single_scrape_has_no_speeds() -> None:
@@ -115,7 +124,7 @@ def test_once_fails_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     """Without --metrics llama-server answers 501."""
     with Server('{"error": {}}', 501) as server:
         assert cli.main(["top", server.url, "--once"]) == 1
-    message = f"ggpy: error: {server.url}: the server does not show metrics (501); start it with --metrics\n"
+    message = f"ggpy top: {server.url}: the server does not show metrics (501); start it with --metrics\n"
     assert capsys.readouterr().err == message
 
 

@@ -14,6 +14,7 @@ from ggpy.backends.cpu.encode import Entry
 from ggpy.backends.cpu.trace import StepTrace, Work, seconds_per_cycle
 from ggpy.gguf import GGUFFile
 from ggpy.tools.bench_model import MeasuredModel, ModelSettings
+from ggpy.tools.trace import Reading
 from ggpy.tools.trace_rows import Row, entry_times, profile, tensor_of, without_layer
 from tests.models.arch_data import ArchModel
 
@@ -164,3 +165,13 @@ def test_what_cannot_be_traced_is_wrong_usage(
     with pytest.raises(SystemExit, match="2"):
         cli.main(["trace", str(arch_model("llama").path), *arguments])
     assert capsys.readouterr().err.startswith(f"ggpy trace: {arguments[0]} ")
+
+
+def test_reading_far_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A line now and then."""
+    times = iter([0.0, 1.0, 2.5, 2.5, 3.0])
+    monkeypatch.setattr("ggpy.tools.trace.time.monotonic", lambda: next(times))
+    reading = Reading()
+    for n_read in (512, 1024, 1536):
+        reading(n_read, 2048)
+    assert capsys.readouterr().err == "1,024 of 2,048 tokens read that stand before\n"

@@ -168,8 +168,10 @@ def best_probabilities(logits: NDArray[np.float32]) -> list[float]:
 
 def check_vocabularies(target: Tokenizer, draft: Tokenizer) -> None:
     """Raise ConfigError unless the tokens of a draft model mean what the target's do; it says what differs."""
-    why = "; a draft model needs the vocabulary of the model that it drafts for"
-    for name in ("vocab_type", "bos_id", "eos_id"):
+    why = "; a draft model (-md) needs the vocabulary of the model that it drafts for"
+    if target.vocab_type != draft.vocab_type:
+        raise ConfigError(f"draft_model: its vocabulary is {draft.vocab_type.name}, expected {target.vocab_type.name}{why}")
+    for name in ("bos_id", "eos_id"):
         ours, theirs = getattr(target, name), getattr(draft, name)
         if ours != theirs:
             raise ConfigError(f"draft_model: {name} is {theirs}, expected {ours}{why}")

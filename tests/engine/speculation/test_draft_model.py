@@ -16,6 +16,7 @@ from ggpy.engine.speculation import SpeculationConfig, Speculator
 from ggpy.engine.speculation.draft_model import DraftModel, best_probabilities, check_vocabularies
 from ggpy.errors import ConfigError
 from ggpy.text import Tokenizer
+from ggpy.text.vocab import VocabType
 from tests.engine.conftest import N_VOCAB, hashed_logits
 
 
@@ -195,7 +196,7 @@ def test_the_speculator_drafts_with_the_model_and_stops_where_it_errs() -> None:
 
 def tokenizer(tokens: list[bytes], **changes: Any) -> Tokenizer:
     """As far as check_vocabularies looks at one."""
-    values = {"vocab_type": "bpe", "bos_id": 0, "eos_id": 1, **changes}
+    values = {"vocab_type": VocabType.BPE, "bos_id": 0, "eos_id": 1, **changes}
     return cast(Tokenizer, SimpleNamespace(n_vocab=len(tokens), token_bytes=tokens.__getitem__, **values))
 
 
@@ -203,7 +204,7 @@ VOCABULARY = [b"<s>", b"</s>", *(b"%d" % i for i in range(300))]
 
 
 @pytest.mark.parametrize(("draft", "message"), [
-    (tokenizer(VOCABULARY, vocab_type="spm"), "vocab_type is spm, expected bpe"),
+    (tokenizer(VOCABULARY, vocab_type=VocabType.SPM), r"is SPM, expected BPE; a draft model \(-md\) needs"),
     (tokenizer(VOCABULARY, eos_id=2), "eos_id is 2, expected 1"),
     (tokenizer(VOCABULARY[:100]), "it has 100 tokens, expected 302, or at most 128 more or fewer"),
     (tokenizer([*VOCABULARY[:7], b"x", *VOCABULARY[8:]]), "token 7 is b'x', expected b'5'"),
