@@ -39,6 +39,11 @@ def in_pieces(pieces: list[str], tool_format: ToolFormat) -> Answer:
                f'{{"name": "get_time", "arguments": {PARIS_JSON}}}\n</tool_call>', "Wait.", TWO),
     ("hermes", f'<tools>\n{{"name": "get_time", "arguments": {OSLO_JSON}}}\n</tools>', "", ONE),
     ("hermes", f'{{"name": "get_time", "arguments": {OSLO_JSON}}}', "", ONE),
+    ("hermes", f'```json\n{{"name": "get_time", "arguments": {OSLO_JSON}}}\n```', "", ONE),
+    ("hermes", f'```\n{{"name": "get_time", "arguments": {OSLO_JSON}}}\n```\n```json\n{{"name": "get_time", '
+               f'"arguments": {PARIS_JSON}}}\n```\nDone', "Done", TWO),
+    ("hermes", '```json\n{"name": "Oslo"}\n```', '```json\n{"name": "Oslo"}\n```', []),
+    ("hermes", "```python\nprint(1)\n```", "```python\nprint(1)\n```", []),
     ("hermes", f'<tool_call>{{"arguments": {OSLO_JSON}, "name": "get_time"}}</tool_call> Done', "Done", ONE),
     ("hermes", f'<tool_call>{{"name": "get_time", "arguments": {json.dumps(OSLO_JSON)}}}</tool_call>', "", ONE),
     ("hermes", '<tool_call>{"type": "function", "function": {"name": "get_time", "arguments": '

@@ -23,8 +23,8 @@ _FENCES = ("```json", "```")
 class JsonCalls(ToolFormat):
     """Calls `{"name": ..., "arguments": {...}}`, one, several or a list, behind one of `begins`.
 
-    One of `ends` closes them, or nothing. With `is_bare`, an answer may begin with a call that nothing announces, if it
-    calls a tool that there is. With `name_is_key`, a call is `{name: arguments}`.
+    One of `ends` closes them, or nothing. With `is_bare`, an answer may begin with a call that nothing but a code
+    fence announces, if it calls a tool that there is. With `name_is_key`, a call is `{name: arguments}`.
     """
 
     ends: tuple[str, ...] = ()
@@ -70,6 +70,8 @@ class JsonCalls(ToolFormat):
             yield from s.spaces()
             yield from s.run_of(";,")
             yield from s.spaces()
+            fence = yield from s.take(*_FENCES)
+            yield from s.spaces()
             is_call = (yield from s.peek()) == "{" and (yield from self._read_call(s, out, tools))
             unread = s.saved()
             if not is_call:
@@ -78,6 +80,9 @@ class JsonCalls(ToolFormat):
                 else:
                     out.content(unread)
                 return
+            if fence:
+                yield from s.spaces()
+                yield from s.take("```")
 
     def _read_call(self, s: Scanner, out: Output, known: ToolList | None = None) -> Steps[bool]:
         call = _Call(out, known, self.name_is_key)
