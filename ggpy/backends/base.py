@@ -24,7 +24,7 @@ CacheTypes = tuple[KVType, KVType]          # of keys, of values
 Repack = Literal["auto", "on", "off"]       # whether weights are copied into the order that kernels like best
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)      # frozen ones take six times as long to make, and each step makes many
 class StepSequence:
     """One sequence's part of a step: rows at consecutive positions, after those its pages already hold."""
 

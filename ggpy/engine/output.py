@@ -35,6 +35,8 @@ class OutputText:
         return released
 
     def _release(self, text: str) -> str:
+        if not self._stop:
+            return text
         self._held += text
         end = self._stop_start()
         if end is None:

@@ -118,7 +118,7 @@ class Request:
         return np.asarray(self.prompt_tokens, np.int64).tobytes()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)      # frozen ones take six times as long to make, and each step makes many
 class Event:
     """What one step brought to a request."""
 

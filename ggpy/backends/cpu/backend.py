@@ -140,7 +140,7 @@ class CpuBackend:
             if has_adapters and op.index == "token":
                 self._adapters.add_to_embeddings(sequences, rows)
         for memory in self._rope.values():
-            memory.fill(self._step.positions[:n_tokens])
+            memory.fill(self._step.positions[:n_tokens], self._step.n_positions)
         return n_outputs, self._adapted_tape if has_adapters else self._tape
 
     def work(self, sequences: Sequence[StepSequence]) -> list[Work]:

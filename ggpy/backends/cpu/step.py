@@ -33,6 +33,7 @@ class StepMemory:
         self.tiles: Int64 = np.zeros((max_tokens, len(TILE._fields)), np.int64)
         self._nothing: Int32 = np.zeros(max_tokens, np.int32)
         self._n_tokens = 0
+        self.n_positions = 0        # all positions of the step are below it
         self.descriptor = argument_block(
             STEP, n_tokens=0, n_outputs=0, n_slots=0, n_tiles=0, tokens=address_of(self.tokens),
             positions=address_of(self.positions), output_rows=address_of(self.output_rows),
@@ -44,11 +45,12 @@ class StepMemory:
 
     def fill(self, sequences: Sequence[StepSequence]) -> tuple[int, int]:
         """Lays out the rows of `sequences`, one sequence after the other; returns (n_tokens, n_outputs)."""
-        n_tokens = n_outputs = 0
+        n_tokens = n_outputs = self.n_positions = 0
         tiles: list[tuple[int, int, int, int, int]] = []
         for sequence in sequences:
             n, first = len(sequence.tokens), sequence.first_position
             end, table = n_tokens + n, self._table_address(sequence)
+            self.n_positions = max(self.n_positions, first + n)
             self.tokens[n_tokens:end] = sequence.tokens
             self.positions[n_tokens:end] = self._numbers[first: first + n]
             first_output = n_tokens if sequence.outputs_first else end - sequence.n_outputs
@@ -93,11 +95,11 @@ class RopeMemory:
         self._all_cos, self._all_sin = (np.zeros((n_positions, half), np.float32) for _ in range(2))
         self._n_known = 0
 
-    def fill(self, positions: Int32) -> None:
-        """Puts those of `positions` (n,) into the first n rows."""
+    def fill(self, positions: Int32, n_positions: int) -> None:
+        """Puts those of `positions` (n,), which are below `n_positions`, into the first n rows."""
         n = len(positions)
-        if n and (end := int(positions.max()) + 1) > self._n_known:
-            self._extend(end)
+        if n_positions > self._n_known:
+            self._extend(n_positions)
         # these positions are in range: "clip" spares numpy a copy
         self._all_cos.take(positions, axis=0, out=self.cos[:n], mode="clip")
         self._all_sin.take(positions, axis=0, out=self.sin[:n], mode="clip")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 
 from ggpy.engine.request import Request
@@ -52,7 +53,7 @@ class Speculator:
         self._times = StepTimes()
         self._draft_times = StepTimes()             # of the draft model, for one token of each request
         self._rates: dict[str, Rate] = {}           # of all requests, by kind
-        self._tracks: dict[int, Track] = {}         # by request
+        self._tracks: defaultdict[int, Track] = defaultdict(Track)      # by request
         self._results: list[tuple[Track, int, int]] = []        # of the step: track, drafted, accepted
         self._step_s: float | None = None
         self._drafting_s = 0.0                      # of it, the time of `draft`
@@ -85,7 +86,7 @@ class Speculator:
 
     def _draft(self, requests: Sequence[Request]) -> None:
         start = time.perf_counter()
-        tracks = [self._tracks.setdefault(request.id, Track()) for request in requests]
+        tracks = [self._tracks[request.id] for request in requests]
         asked: list[tuple[Request, Track, int]] = []        # with the most tokens that it may draft
         for request, track in zip(requests, tracks, strict=True):
             track.proposal, track.chances, track.is_try = NOTHING, [], False
@@ -105,7 +106,7 @@ class Speculator:
         To be called for requests without drafts too. `step_s` is the time of the whole step, from `draft` to the choice
         of tokens, the same in each call; None if the step also read prompts, and so cannot be compared with others.
         """
-        track = self._tracks.setdefault(request.id, Track())
+        track = self._tracks[request.id]
         n = len(request.draft_tokens)
         if request.draft_tokens != track.proposal.tokens[:n]:       # a grammar knew better what must follow
             track.proposal = NOTHING
