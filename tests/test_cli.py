@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from ggpy import cli
+from ggpy import cli, config
 from ggpy.errors import ConfigError, GGUFError
 
 AddCommand = Callable[[Callable[[], int]], None]
@@ -105,7 +105,10 @@ def test_help_without_a_command_is_that_of_ggpy(capsys: pytest.CaptureFixture[st
     with pytest.raises(SystemExit) as stop:
         cli.main(["help"])
     assert stop.value.code == 0
-    assert "commands, each with a --help of its own:" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "commands, each with a --help of its own:" in shown
+    assert "GGPY_HOME" in shown
+    assert not any(name in shown for name in config.FOR_TESTS)
 
 
 @pytest.mark.parametrize("command", [None, *cli.COMMANDS])

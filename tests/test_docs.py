@@ -1,11 +1,14 @@
 """The documentation says what is so."""
 
+import inspect
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from ggpy import LLM
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -31,3 +34,11 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
         if not file.exists() or (anchor and anchor not in anchors):
             broken.append(target)
     assert broken == []
+
+
+def test_every_parameter_of_the_library_has_a_row() -> None:
+    """docs/library.md describes all that LLM takes, and each of them once."""
+    page = (ROOT / "docs" / "library.md").read_text(encoding="utf-8")
+    table = page.partition("| argument | default | meaning |")[2].partition("\n\n")[0]
+    parameters = list(inspect.signature(LLM).parameters)
+    assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == sorted(parameters)

@@ -1,4 +1,4 @@
-"""The flags of guessing tokens."""
+"""The flags of speculative decoding."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def test_flags_are_settings(argv: list[str], draft_model: str | None, expected: 
 
 @pytest.mark.parametrize(("argv", "message"), [
     (["--spec-type", "draft-mtp"], "--spec-type draft-mtp: expected some of none, draft-simple, ngram-simple"),
-    (["--spec-type", "draft-simple"], "--spec-type draft-simple: expected -md, the model that guesses"),
+    (["--spec-type", "draft-simple"], "--spec-type draft-simple: expected -md, the model that drafts"),
     (["--spec-draft-n-max", "0"], "--spec-draft-n-max 0: expected a whole number from 1 to 256"),
     (["--draft-min", "16"], "--spec-draft-n-min 16: expected at most 15, as --spec-draft-n-max has it"),
     (["--draft-p-min", "2"], "--draft-p-min 2: expected a probability, 0 to 1"),
@@ -52,6 +52,6 @@ def test_wrong_values_are_usage_errors(argv: list[str], message: str, capsys: py
 
 
 def test_lengths_of_matches_are_taken_without_effect(capsys: pytest.CaptureFixture[str]) -> None:
-    """They follow from how guesses fare; scripts that set them go on running."""
+    """They follow from how drafts fare; scripts that set them go on running."""
     assert options_of("--spec-ngram-mod-n-match", "24")["speculation"] == SpeculationConfig()
     assert "--spec-ngram-mod-n-match has no effect" in capsys.readouterr().err
