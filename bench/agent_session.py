@@ -151,9 +151,9 @@ class OpenAIAgent(Agent):
         message, usage = completion.choices[0].message, completion.usage
         assert usage is not None
         assert usage.prompt_tokens_details is not None
-        timings: Any = (completion.model_extra or {})["timings"]
+        details: Any = usage.prompt_tokens_details.model_extra or {}
         return Reply(message.to_dict(), [call.id for call in message.tool_calls or []], usage.prompt_tokens,
-                     usage.prompt_tokens_details.cached_tokens or 0, timings["cache_miss"])
+                     usage.prompt_tokens_details.cached_tokens or 0, details["cache_miss"])
 
 
 class AnthropicAgent(Agent):

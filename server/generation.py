@@ -90,6 +90,11 @@ class Answer:
         """Prompt and answer but for its last token, which nobody reads."""
         return [*self.task.prompt, *self.tokens[:-1]]
 
+    def cached(self) -> dict[str, Any]:
+        """OpenAI's object about the cache; `cache_miss`, why it had no more, is a member beside its own."""
+        found: dict[str, Any] = {"cached_tokens": self.n_cached}
+        return found if self.cache_miss is None else {**found, "cache_miss": self.cache_miss}
+
     def progress(self, n_read: int) -> dict[str, Any]:
         """llama-server's object about how far the prompt is read."""
         return {"total": self.n_prompt, "cache": self.n_cached, "processed": n_read,
@@ -111,8 +116,6 @@ class Answer:
         }
         if self.n_drafted:
             timings |= {"draft_n": self.n_drafted, "draft_n_accepted": self.n_accepted}
-        if self.cache_miss is not None:
-            timings["cache_miss"] = self.cache_miss
         return timings
 
 

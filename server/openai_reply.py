@@ -87,7 +87,7 @@ def usage(answers: Sequence[Answer], n_thought: int = 0) -> dict[str, Any]:
     """Tokens of all answers to one prompt, of which `n_thought` were thoughts."""
     n_prompt, n_generated = answers[0].n_prompt, sum(len(answer.tokens) for answer in answers)
     return {"prompt_tokens": n_prompt, "completion_tokens": n_generated, "total_tokens": n_prompt + n_generated,
-            "prompt_tokens_details": {"cached_tokens": answers[0].n_cached},
+            "prompt_tokens_details": answers[0].cached(),
             "completion_tokens_details": {"reasoning_tokens": n_thought}}
 
 
