@@ -192,6 +192,24 @@ def test_thoughts_end_with_their_budget(openai_client: openai.OpenAI, script: Sc
     assert usage.prompt_tokens < 60
 
 
+def test_thoughts_end_when_a_client_says_so(openai_client: openai.OpenAI) -> None:
+    """While they are written, if the request wanted that; what the model writes from then on is its answer."""
+    messages = [*HI, {"role": "assistant", "content": "", "reasoning_content": "Hm"}]
+
+    def end(name: str) -> Any:
+        return openai_client.post("/chat/completions/control", cast_to=object,
+                                  body={"id": name, "action": "reasoning_end"})
+
+    for wants, reply in ((True, {"success": True}), (False, {
+            "success": False, "message": "reasoning control not enabled for this completion"})):
+        with openai_client.chat.completions.create(
+                model="tiny", messages=messages, stream=True, max_tokens=6000,
+                extra_body={"reasoning_control": wants, "ignore_eos": True, "logit_bias": {"60": -100}}) as chunks:
+            assert end(next(chunks).id) == reply
+            if wants:
+                assert any(choice.delta.content for chunk in chunks for choice in chunk.choices)
+
+
 def test_a_message_of_the_assistant_is_gone_on_with(openai_client: openai.OpenAI, script: Script) -> None:
     """What it said is not repeated; without a template for the answer the prompt is shorter."""
     script(" there.", "x")
