@@ -91,11 +91,12 @@ class Compiler:
 
 @pytest.fixture
 def compiling(make_asker: Callable[[Any], Asker], make_driver: Callable[..., Any],
-              monkeypatch: pytest.MonkeyPatch) -> tuple[Asker, Compiler]:
+              monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Asker, Compiler]]:
     """A service and the compiler of its core."""
     core = make_driver().core
     compiler = Compiler(core, monkeypatch)      # first: the service takes the methods of the core as they are
-    return make_asker(core), compiler
+    yield make_asker(core), compiler
+    compiler.done.set()
 
 
 def test_who_needs_nothing_compiled_waits_for_nobody(compiling: tuple[Asker, Compiler]) -> None:
