@@ -18,12 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ggpy.backends.cpu.memory import Arena
+from ggpy.formats.kv import PAGE_TOKENS, KVType
 from ggpy.kernels.cpu import library
 from ggpy.kernels.cpu.arguments import ATTENTION, argument_block
 from ggpy.kernels.cpu.attention_memory import attention_items, attention_partials_bytes, attention_scratch_bytes
-from ggpy.kernels.cpu.kv_pages import DIM_BYTES, KVType
+from ggpy.kernels.cpu.kv_pages import DIM_BYTES
 from ggpy.kernels.cpu.level import current_level
-from ggpy.kernels.cpu.step import PAGE_TOKENS, STEP, TILE_ROWS
+from ggpy.kernels.cpu.step import STEP, TILE_ROWS
 from ggpy.kernels.cpu.team import Team
 
 REPEATS = 9

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggpy.arguments import check_choice, check_text, text_list, token_ids
+from ggpy.arrays import Float32
 from ggpy.backends.base import Compute, KVType, Repack, Scales
 from ggpy.engine.adapters import AdapterInfo
 from ggpy.engine.client import CompletionStream, EngineClient
@@ -20,7 +21,6 @@ from ggpy.engine.config import DEFAULT_STEP_MS, SamplingParams
 from ggpy.engine.constraint import ConstraintSpec
 from ggpy.engine.probabilities import ProbabilitySpec
 from ggpy.engine.request import Request
-from ggpy.engine.runner import Float32
 from ggpy.engine.speculation import SpeculationConfig
 from ggpy.errors import ConfigError, RequestError, shown
 from ggpy.gguf import GGUFFile

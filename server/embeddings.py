@@ -7,15 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ggpy.arrays import Float32
 from ggpy.errors import RequestError
 from ggpy.server.fields import Fields
 from ggpy.server.models import LoadedModel
 from ggpy.server.prompts import is_prompt_list, object_tokens, prompt_tokens
 from ggpy.text import Tokenizer
-
-Float32 = NDArray[np.float32]
 
 INT16_MAX = 32760       # what llama.cpp scales the largest number to
 

@@ -12,10 +12,10 @@ from rich.table import Table
 
 from ggpy.backends.base import KVType, kv_bytes
 from ggpy.errors import GGUFError, PullError, TemplateError, printable
+from ggpy.formats.kv import QUANT_BLOCK
 from ggpy.gguf import GGUFFile, Metadata, StringArray
 from ggpy.hub import huggingface, names
 from ggpy.hub.resolve import resolve_model
-from ggpy.kernels.cpu.kv_pages import QUANT_BLOCK
 from ggpy.text import file_templates
 from ggpy.tools.forecast import Forecast, forecast
 from ggpy.tools.terminal import print_tables, table

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ggpy.formats.kv import PAGE_TOKENS, KVType, kv_bytes
 from ggpy.graph.adapters import Adapter, Scales
 from ggpy.graph.plan import KVGroup
-from ggpy.kernels.cpu.kv_pages import KVType, kv_bytes
-from ggpy.kernels.cpu.step import PAGE_TOKENS  # positions whose keys and values one page holds
-from ggpy.kernels.cpu.team import Team
+
+if TYPE_CHECKING:
+    from ggpy.kernels.cpu.team import Team
 
 __all__ = [
     "PAGE_TOKENS", "Adapter", "Backend", "CacheTypes", "Compute", "KVGroup", "KVIdentity", "KVType", "Repack", "Scales",

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ggpy.arrays import Float32
 from ggpy.backends.base import CacheTypes, KVType
 from ggpy.backends.key_offset import key_offset
 from ggpy.errors import RequestError
@@ -21,7 +22,6 @@ from ggpy.graph import ops
 from ggpy.graph.adapters import Adapter, embedding_term
 from ggpy.graph.ops import ActivationKind, Graph, Op, OutputKind, RopeTable
 
-Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, Self, TypeVar
 import msgspec
 import numpy as np
 
+from ggpy.arrays import Float32
 from ggpy.backends.base import Scales
 from ggpy.engine.adapters import AdapterInfo
 from ggpy.engine.config import Pooling
@@ -22,7 +23,6 @@ from ggpy.engine.messages import (
     ComputeLogits,
     Embed,
     EraseState,
-    Float32,
     Generate,
     GetAdapters,
     GetMetrics,

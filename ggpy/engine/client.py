@@ -11,11 +11,11 @@ import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TypeVar
 
+from ggpy.arrays import Float32
 from ggpy.engine.completion import Completion, Timings
 from ggpy.engine.config import Pooling
 from ggpy.engine.core import EngineCore
 from ggpy.engine.loop import Call, Cancel, Close, Command, EngineLoop, Submit
-from ggpy.engine.outputs import Float32
 from ggpy.engine.request import Event, FinishReason, Request
 from ggpy.errors import GgpyError
 

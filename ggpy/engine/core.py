@@ -8,6 +8,7 @@ from collections.abc import Generator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from ggpy.arrays import Float32
 from ggpy.backends.base import PAGE_TOKENS, Backend, Scales
 from ggpy.engine.adapters import Adapters
 from ggpy.engine.audit import Auditor
@@ -16,7 +17,7 @@ from ggpy.engine.embeddings import embed_texts
 from ggpy.engine.masks import MaskWriter
 from ggpy.engine.metrics import EngineLoad, EngineMetrics, PageUse
 from ggpy.engine.output import OutputText
-from ggpy.engine.outputs import Float32, Parts, Wanted, compute_outputs
+from ggpy.engine.outputs import Parts, Wanted, compute_outputs
 from ggpy.engine.pages import pages_for
 from ggpy.engine.radix import KVCache
 from ggpy.engine.request import Event, FinishReason, Request

@@ -11,9 +11,9 @@ from typing import Literal, TypeVar
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from ggpy import errors
+from ggpy.arrays import Float32
 from ggpy.backends.base import Scales
 from ggpy.engine.adapters import AdapterInfo
 from ggpy.engine.config import Pooling, SamplingParams
@@ -26,7 +26,6 @@ from ggpy.errors import EngineError, GgpyError
 
 VERSION = 3             # of the messages below; any change of what is there makes it another one
 
-Float32 = NDArray[np.float32]
 
 
 class Message(msgspec.Struct, frozen=True, tag=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ggpy.arrays import Float32
 from ggpy.backends.base import Backend, Scales, StepSequence
 from ggpy.engine.radix import SequenceKV
 from ggpy.engine.scheduler import Scheduler
 from ggpy.errors import OutOfMemoryError
 
-Float32 = NDArray[np.float32]
 Kind = Literal["logits", "hidden", "scores"]
 Parts = Generator[None, None, list[Float32]]        # gives way to a step wherever it yields
 

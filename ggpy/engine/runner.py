@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ggpy.arrays import Float32
 from ggpy.backends.base import Backend, StepSequence
 from ggpy.engine.scheduler import Chunk
-
-Float32 = NDArray[np.float32]
 
 
 def forward(backend: Backend, chunks: Sequence[Chunk]) -> list[Float32]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ggpy.arrays import Float32
 from ggpy.engine.config import MAX_COUNT
 from ggpy.engine.output import OutputText
 from ggpy.engine.probabilities import ProbabilitySpec, TokenProbability, of_logits
@@ -21,7 +22,6 @@ from ggpy.errors import GgpyError
 if TYPE_CHECKING:
     from ggpy.engine.structured.constraint import Constraint
 
-Float32 = NDArray[np.float32]
 
 
 class Generation:

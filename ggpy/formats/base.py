@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ggpy.arrays import Float32
 from ggpy.gguf.types import TensorType
 
 Blocks = NDArray[np.void]            # structured array (...,), one element per block
-Float32 = NDArray[np.float32]
 
 ONE = np.int32(1)                    # the scale of formats that have none below the block
 

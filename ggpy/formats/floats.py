@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ggpy.formats.base import Blocks, Float32, Format
+from ggpy.arrays import Float32
+from ggpy.formats.base import Blocks, Format
 from ggpy.gguf.types import TensorType
 
 BF16_BLOCK = np.dtype([("w", "<u2")])    # the upper half of a float32

@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ggpy.formats.base import Blocks, Float32, Integers, make_integers, pack, quantised, unpack
+from ggpy.arrays import Float32
+from ggpy.formats.base import Blocks, Integers, make_integers, pack, quantised, unpack
 from ggpy.gguf.types import TensorType
 
 # twice the value of each E2M1 code, so that all are integers; minus zero is not told apart

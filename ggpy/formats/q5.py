@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ggpy.arrays import Float32
 from ggpy.formats.base import (
     Blocks,
-    Float32,
     Integers,
     f16_to_f32,
     make_integers,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ggpy.arrays import Float32
 from ggpy.formats.base import (
     Blocks,
-    Float32,
     Integers,
     f16_to_f32,
     make_integers,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ggpy.arrays import Float32
 from ggpy.errors import GgpyError, UnsupportedModelError
 from ggpy.formats import floats, fp4, iq1, iq2, iq3, iq4, k_quants, q4, q5, q8, ternary
-from ggpy.formats.base import Blocks, Float32, Format, Integers
+from ggpy.formats.base import Blocks, Format, Integers
 from ggpy.gguf.types import TensorType
 
 FORMATS: dict[TensorType, Format] = {

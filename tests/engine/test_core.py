@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from ggpy.arrays import Float32
 from ggpy.engine.config import Pooling, SamplingParams
-from ggpy.engine.outputs import Float32
 from ggpy.engine.radix import Miss
 from ggpy.engine.request import ContextShift, Request
 from ggpy.engine.sampling import Sampler

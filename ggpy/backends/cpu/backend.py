@@ -69,42 +69,55 @@ class CpuBackend:
         self._kv = KVPools(self.plan.attentions, self.n_pages, self.table_pages, (cache_type_k, cache_type_v))
         self.weights = WeightStore(gguf, _matrices(self.plan), float32=float32,
                                    mapped=_stays_mapped(repack, _matrices(self.plan), float32))
-        self._arena = Arena(self.plan.arena_bytes, "activations")
-        self._outputs = {kind: self._arena.floats(self.plan.offsets[buffer], self.max_outputs, buffer.row_bytes // 4)
-                         for kind, buffer in self.plan.outputs.items()}
-        self.n_vocab = next(op.weight.shape[0] for op, _ in self.plan.embeds if op.index == "token")
-        self.n_embd = self._outputs["hidden"].shape[1]
-        self.n_classes = self._outputs["scores"].shape[1] if "scores" in self._outputs else 0
-        self.is_encoder = "logits" not in self._outputs
-        self._embeds = [(op, op.weight.rows(), self._arena.floats(self.plan.offsets[buffer], max_tokens, op.width))
-                        for op, buffer in self.plan.embeds]
-        self._rope = {table: RopeMemory(table, max_tokens, self.table_pages * PAGE_TOKENS)
-                      for table in self.plan.rope_tables}
-        self._key_offsets = _key_offsets(self.plan, cache_type_k)
         self._adapters = AdapterMemory(adapters, max_tokens)
-        stride = self._scratch_stride()
-        self._scratch = Arena(stride * n_threads, "work memory of the threads")
-        self._partials = Arena(max((attention_partials_bytes(op, n_threads, self.table_pages * PAGE_TOKENS)
-                                    for op in self.plan.attentions), default=0), "partial sums of attention")
-        capacity: dict[RowKind, int] = {
-            "tokens": max_tokens, "outputs": self.max_outputs, "slots": max_tokens * self.plan.n_used}
-        encoder = Encoder(
-            plan=self.plan, arena=self._arena.address, capacity=capacity, weights=self.weights, kv=self._kv,
-            key_offsets=self._key_offsets, rope=self._rope, partials=self._partials.address,
-            n_threads=n_threads, adapters=self._adapters)
-        self.entries = encoder.encode()
-        adapted_entries = encoder.encode(with_adapters=True) if adapters else self.entries
-        self._step = StepMemory(max_tokens, self.max_outputs, self.plan.n_used,
-                                table_shape=(len(self.kv_groups), self.table_pages),
-                                scratch_address=self._scratch.address, scratch_stride=stride)
-        self._kernels = {entry.kernel for entry in adapted_entries}
+        self._place_values()
+        self._make_work_memory(n_threads)
+        self._key_offsets = _key_offsets(self.plan, cache_type_k)
+        self._encode(n_threads, has_adapters=bool(adapters))
         addresses = library.addresses(self.kernel_names(), progress)
         self.team = Team(n_threads, addresses)
         self.weights.load(self.team, addresses)
         self._tape = Tape(self.entries, addresses, self.plan)
-        self._adapted_tape = Tape(adapted_entries, addresses, self.plan)     # of steps in which a row asks for some
+        self._adapted_tape = Tape(self._adapted_entries, addresses, self.plan)  # of steps in which a row asks for some
         logger.info("cpu: %d tape entries, weights %.0f MB, arena %.0f MB, KV %.0f MB", len(self.entries),
                     self.weights.arena.size_bytes / 1e6, self.plan.arena_bytes / 1e6, self._kv.size_bytes / 1e6)
+
+    def _place_values(self) -> None:
+        """Makes the arena of the plan's values, and views of those that Python fills or reads."""
+        plan = self.plan
+        self._arena = Arena(plan.arena_bytes, "activations")
+        self._outputs = {kind: self._arena.floats(plan.offsets[buffer], self.max_outputs, buffer.row_bytes // 4)
+                         for kind, buffer in plan.outputs.items()}
+        self.n_vocab = next(op.weight.shape[0] for op, _ in plan.embeds if op.index == "token")
+        self.n_embd = self._outputs["hidden"].shape[1]
+        self.n_classes = self._outputs["scores"].shape[1] if "scores" in self._outputs else 0
+        self.is_encoder = "logits" not in self._outputs
+        self._embeds = [(op, op.weight.rows(), self._arena.floats(plan.offsets[buffer], self.max_tokens, op.width))
+                        for op, buffer in plan.embeds]
+        self._rope = {table: RopeMemory(table, self.max_tokens, self.table_pages * PAGE_TOKENS)
+                      for table in plan.rope_tables}
+
+    def _make_work_memory(self, n_threads: int) -> None:
+        """Makes what threads write to between kernels, and the step's description, which says where that is."""
+        stride = self._scratch_stride()
+        self._scratch = Arena(stride * n_threads, "work memory of the threads")
+        self._partials = Arena(max((attention_partials_bytes(op, n_threads, self.table_pages * PAGE_TOKENS)
+                                    for op in self.plan.attentions), default=0), "partial sums of attention")
+        self._step = StepMemory(self.max_tokens, self.max_outputs, self.plan.n_used,
+                                table_shape=(len(self.kv_groups), self.table_pages),
+                                scratch_address=self._scratch.address, scratch_stride=stride)
+
+    def _encode(self, n_threads: int, *, has_adapters: bool) -> None:
+        """Makes the entries of the tapes, with adapters and without, and the set of their kernels."""
+        capacity: dict[RowKind, int] = {
+            "tokens": self.max_tokens, "outputs": self.max_outputs, "slots": self.max_tokens * self.plan.n_used}
+        encoder = Encoder(
+            plan=self.plan, arena=self._arena.address, capacity=capacity, weights=self.weights, kv=self._kv,
+            key_offsets=self._key_offsets, rope=self._rope, partials=self._partials.address, n_threads=n_threads,
+            adapters=self._adapters)
+        self.entries = encoder.encode()
+        self._adapted_entries = encoder.encode(with_adapters=True) if has_adapters else self.entries
+        self._kernels = {entry.kernel for entry in self._adapted_entries}
 
     def kernel_names(self) -> list[str]:
         """Every kernel that this model needs here, and those that choose tokens unless a request wants others."""

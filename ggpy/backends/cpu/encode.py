@@ -38,7 +38,7 @@ from ggpy.kernels.cpu.attention_memory import attention_items
 from ggpy.kernels.cpu.step import STEP
 
 ROWS = {"tokens": STEP.n_tokens, "outputs": STEP.n_outputs, "slots": STEP.n_slots}
-Parts = list[tuple[str, Any, dict[str, int | float]]]      # kernel, layout of its arguments, their values
+KernelCalls = list[tuple[str, Any, dict[str, int | float]]]      # kernel, layout of its arguments, their values
 LOW_RANK_KERNEL = "low_rank.add"
 NO_INT8 = {"q": 0, "da": 0, "ys": 0, "n16": 0, "n_blocks": 0}
 MAX_ITEMS_PER_THREAD = 4
@@ -80,7 +80,7 @@ class Encoder:
 
     def _entries(self, task: Task, with_adapters: bool) -> list[Entry]:
         """The entries of one task: a barrier after each but the last, where the plan decides."""
-        parts: Parts = self._task(task.op, task)
+        parts: KernelCalls = self._task(task.op, task)
         if with_adapters and isinstance(task.op, Linear):
             parts += self._low_rank(task.op, task)
         n_items = 0
@@ -114,18 +114,18 @@ class Encoder:
         return int(self.key_offsets[layer].ctypes.data) if layer in self.key_offsets else 0
 
     @singledispatchmethod
-    def _task(self, op: Op, task: Task) -> Parts:
+    def _task(self, op: Op, task: Task) -> KernelCalls:
         raise TypeError(f"no kernel for {type(op).__name__}")
 
     @_task.register
-    def _quantize(self, op: Quantize, task: Task) -> Parts:
+    def _quantize(self, op: Quantize, task: Task) -> KernelCalls:
         assert isinstance(task.out, Int8Buffer)
         return [("quantize.quantize", arguments.QUANTIZE, {
             "x": self.address(task.inputs[0]), **self.int8(task.out), "n_filled": op.width // 32,
             "n_rows": ROWS[op.rows]})]
 
     @_task.register
-    def _rms_norm(self, op: RmsNorm, task: Task) -> Parts:
+    def _rms_norm(self, op: RmsNorm, task: Task) -> KernelCalls:
         part = op.width // op.groups
         shared = op.weight is None or op.weight.n_elements == part
         return [("norm.rms", arguments.RMS_NORM, {
@@ -134,14 +134,14 @@ class Encoder:
             "out": self.address(task.out), **self.int8(task.int8_out), "n_rows": ROWS[op.rows]})]
 
     @_task.register
-    def _layer_norm(self, op: LayerNorm, task: Task) -> Parts:
+    def _layer_norm(self, op: LayerNorm, task: Task) -> KernelCalls:
         return [("norm.layer", arguments.LAYER_NORM, {
             "x": self.address(task.inputs[0]), "weight": self.weights.vector(op.weight),
             "bias": self.weights.vector(op.bias), "groups": op.groups, "eps": float(op.eps), "width": op.width,
             "out": self.address(task.out), **self.int8(task.int8_out), "n_rows": ROWS[op.rows]})]
 
     @_task.register
-    def _linear(self, op: Linear, task: Task) -> Parts:
+    def _linear(self, op: Linear, task: Task) -> KernelCalls:
         weight = self.weights.matrix(op.weight)
         values: dict[str, int | float] = {
             "weight": weight.address, "n_out": weight.n_out, "out": self.address(task.out),
@@ -158,7 +158,7 @@ class Encoder:
                      {**values, "n_in": weight.n_in, "row_bytes": weight.row_bytes})]
         return [(f"{module}.linear", arguments.LINEAR, values)]
 
-    def _low_rank(self, op: Linear, task: Task) -> Parts:
+    def _low_rank(self, op: Linear, task: Task) -> KernelCalls:
         """What adapters add to the product."""
         terms = self.adapters.terms(op.weight.name)
         if not terms:
@@ -170,7 +170,7 @@ class Encoder:
             "n_rows": ROWS[op.rows]})]
 
     @_task.register
-    def _rope(self, op: Rope, task: Task) -> Parts:
+    def _rope(self, op: Rope, task: Task) -> KernelCalls:
         memory = self.rope[op.table]
         return [(f"rope.{op.pairing}", arguments.ROPE, {
             "x": self.address(task.inputs[0]), "n_head": op.n_head, "head_dim": op.head_dim,
@@ -178,7 +178,7 @@ class Encoder:
             "sin": int(memory.sin.ctypes.data), "out": self.address(task.out), "n_rows": ROWS[op.rows]})]
 
     @_task.register
-    def _attention(self, op: Attention, task: Task) -> Parts:
+    def _attention(self, op: Attention, task: Task) -> KernelCalls:
         q, k, v = (self.address(buffer) for buffer in task.inputs)
         heads = {"n_head_kv": op.n_head_kv, "head_dim_k": op.head_dim_k, "head_dim_v": op.head_dim_v}
         pages = self.kv.addresses(op.layer)
@@ -195,43 +195,43 @@ class Encoder:
                 ("attention.combine", arguments.ATTENTION, attend)]
 
     @_task.register
-    def _activation(self, op: Activation, task: Task) -> Parts:
+    def _activation(self, op: Activation, task: Task) -> KernelCalls:
         x, up = (*(self.address(buffer) for buffer in task.inputs), 0)[:2]
         return [(f"activation.{op.kind}", arguments.ACTIVATION, {
             "x": x, "up": up, "width": op.width, "out": self.address(task.out), **self.int8(task.int8_out),
             "n_rows": ROWS[op.rows]})]
 
     @_task.register
-    def _add(self, op: Add, task: Task) -> Parts:
+    def _add(self, op: Add, task: Task) -> KernelCalls:
         a, b = (self.address(buffer) for buffer in task.inputs)
         return [("elementwise.add", arguments.ADD, {
             "a": a, "b": b, "width": op.width, "out": self.address(task.out), "n_rows": ROWS[op.rows]})]
 
     @_task.register
-    def _scale(self, op: Scale, task: Task) -> Parts:
+    def _scale(self, op: Scale, task: Task) -> KernelCalls:
         return [("elementwise.scale", arguments.SCALE, {
             "x": self.address(task.inputs[0]), "factor": float(op.factor), "width": op.width,
             "out": self.address(task.out), "n_rows": ROWS[op.rows]})]
 
     @_task.register
-    def _softcap(self, op: Softcap, task: Task) -> Parts:
+    def _softcap(self, op: Softcap, task: Task) -> KernelCalls:
         return [("elementwise.softcap", arguments.SOFTCAP, {
             "x": self.address(task.inputs[0]), "cap": float(op.cap), "width": op.width,
             "out": self.address(task.out), "n_rows": ROWS[op.rows]})]
 
     @_task.register
-    def _softmax(self, op: Softmax, task: Task) -> Parts:
+    def _softmax(self, op: Softmax, task: Task) -> KernelCalls:
         return [("elementwise.softmax", arguments.SOFTMAX, {
             "x": self.address(task.inputs[0]), "width": op.width, "out": self.address(task.out),
             "n_rows": ROWS[op.rows]})]
 
     @_task.register
-    def _take_outputs(self, op: TakeOutputs, task: Task) -> Parts:
+    def _take_outputs(self, op: TakeOutputs, task: Task) -> KernelCalls:
         return [("elementwise.take_rows", arguments.TAKE_ROWS, {
             "x": self.address(task.inputs[0]), "width": op.width, "out": self.address(task.out)})]
 
     @_task.register
-    def _route(self, op: Route, task: Task) -> Parts:
+    def _route(self, op: Route, task: Task) -> KernelCalls:
         values: dict[str, int | float] = {
             "logits": self.address(task.inputs[0]), "n_expert": op.inputs[0].width, "n_used": op.n_used,
             "normalise": int(op.normalise), "scale": float(op.scale), "bias": self.weights.vector(op.selection_bias),
@@ -239,7 +239,7 @@ class Encoder:
         return [(f"experts.route_{op.scoring}", arguments.ROUTE, values), ("experts.arrange", arguments.ROUTE, values)]
 
     @_task.register
-    def _quantize_slots(self, op: QuantizeSlots, task: Task) -> Parts:
+    def _quantize_slots(self, op: QuantizeSlots, task: Task) -> KernelCalls:
         assert isinstance(task.out, Int8Buffer)
         return [("experts.quantize", arguments.EXPERT_QUANTIZE, {
             "x": self.address(task.inputs[0]), "x_per_slot": int(task.inputs[0].rows == "slots"),
@@ -247,7 +247,7 @@ class Encoder:
             "n_rows": STEP.n_tokens})]
 
     @_task.register
-    def _expert_linear(self, op: ExpertLinear, task: Task) -> Parts:
+    def _expert_linear(self, op: ExpertLinear, task: Task) -> KernelCalls:
         weight = self.weights.matrix(op.weight)
         values: dict[str, int | float] = {
             "weight": weight.address, "expert_bytes": weight.expert_bytes, "n_out": weight.n_out,
@@ -262,7 +262,7 @@ class Encoder:
                   "n_in": weight.n_in})]
 
     @_task.register
-    def _expert_sum(self, op: ExpertSum, task: Task) -> Parts:
+    def _expert_sum(self, op: ExpertSum, task: Task) -> KernelCalls:
         slots, weights = (self.address(buffer) for buffer in task.inputs)
         return [("experts.sum", arguments.EXPERT_SUM, {
             "slots": slots, "weights": weights, "n_used": _n_used(op), "width": op.width,

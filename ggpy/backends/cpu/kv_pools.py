@@ -8,9 +8,9 @@ import numpy.typing as npt
 from ggpy.backends.base import PAGE_TOKENS, CacheTypes, kv_bytes
 from ggpy.backends.cpu.memory import Arena, aligned
 from ggpy.errors import ConfigError
+from ggpy.formats.kv import QUANT_BLOCK
 from ggpy.graph.ops import Attention
 from ggpy.graph.plan import kv_groups
-from ggpy.kernels.cpu.kv_pages import QUANT_BLOCK
 
 Pages = npt.NDArray[np.uint8]           # (n_pages, page_bytes)
 

@@ -7,10 +7,11 @@ import numpy.typing as npt
 
 from ggpy.backends.base import StepSequence
 from ggpy.backends.cpu.memory import aligned
+from ggpy.formats.kv import PAGE_TOKENS
 from ggpy.graph.ops import EmbedIndex, RopeTable
 from ggpy.kernels.cpu.address import address_of
 from ggpy.kernels.cpu.arguments import argument_block
-from ggpy.kernels.cpu.step import PAGE_TOKENS, STEP, TILE, TILE_ROWS
+from ggpy.kernels.cpu.step import STEP, TILE, TILE_ROWS
 
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]

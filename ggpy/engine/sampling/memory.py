@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ggpy.engine.sampling.sampler import Float32, Mask, Sampler
+from ggpy.arrays import Float32
+from ggpy.engine.sampling.sampler import Mask, Sampler
 from ggpy.kernels.cpu import library
 from ggpy.kernels.cpu.address import address_of
 from ggpy.kernels.cpu.arguments import argument_block

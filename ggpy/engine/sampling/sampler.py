@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ggpy.arrays import Float32
 from ggpy.engine.config import SamplingParams
 from ggpy.engine.probabilities import TokenProbability, of_weights
 from ggpy.engine.sampling.chain import kernels_of, make_chain, methods_of, uses_dry, window_length
@@ -22,7 +23,6 @@ from ggpy.text import Tokenizer
 N, N_VOCAB, LOGITS, WINDOW, N_WINDOW, N_TOKENS = (      # what changes from token to token, as places in a row
     offset // 8 for offset in (ROW.n, ROW.n_vocab, ROW.logits, ROW.window, ROW.n_window, ROW.n_tokens))
 
-Float32 = NDArray[np.float32]
 Mask = NDArray[np.int32]
 
 

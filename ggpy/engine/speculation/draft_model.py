@@ -170,7 +170,8 @@ def check_vocabularies(target: Tokenizer, draft: Tokenizer) -> None:
     """Raise ConfigError unless the tokens of a draft model mean what the target's do; it says what differs."""
     why = "; a draft model (-md) needs the vocabulary of the model that it drafts for"
     if target.vocab_type != draft.vocab_type:
-        raise ConfigError(f"draft_model: its vocabulary is {draft.vocab_type.name}, expected {target.vocab_type.name}{why}")
+        raise ConfigError(f"draft_model: the type of its vocabulary is {draft.vocab_type.name}, expected "
+                          f"{target.vocab_type.name}{why}")
     for name in ("bos_id", "eos_id"):
         ours, theirs = getattr(target, name), getattr(draft, name)
         if ours != theirs:

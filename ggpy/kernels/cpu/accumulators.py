@@ -28,11 +28,10 @@ from typing import Any
 from llvmlite import ir
 from numba.core import types
 
+from ggpy.formats.kv import PAGE_TOKENS, QUANT_BLOCK
 from ggpy.kernels.cpu.dot import dot2_i16
-from ggpy.kernels.cpu.kv_pages import QUANT_BLOCK
 from ggpy.kernels.cpu.level import current_level
 from ggpy.kernels.cpu.simd import half_to_float
-from ggpy.kernels.cpu.step import PAGE_TOKENS
 from ggpy.kernels.cpu.vectors import ELEMENT, INT, broadcast, call, f32x16, function, i16x32, i32x16, pointer
 
 # the most sums that leave registers for their operands: of 32 with 512 bits, or of 16 with 256 bits (two to a vector)

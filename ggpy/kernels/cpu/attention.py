@@ -16,6 +16,7 @@ after a barrier `combine`, in as many items, merges the partials. `combine` also
 
 import numpy as np
 
+from ggpy.formats.kv import PAGE_TOKENS
 from ggpy.kernels.cpu.accumulators import LANES, MAX_ROWS
 from ggpy.kernels.cpu.arguments import ATTENTION as ARGS
 from ggpy.kernels.cpu.attention_memory import FACTORS_BYTES
@@ -60,7 +61,7 @@ from ggpy.kernels.cpu.simd import (
     splat_f32x16,
     store,
 )
-from ggpy.kernels.cpu.step import PAGE_TOKENS, SPLIT_TOKENS, STEP, TILE, TILE_BYTES
+from ggpy.kernels.cpu.step import SPLIT_TOKENS, STEP, TILE, TILE_BYTES
 
 SPLIT_PAGES = SPLIT_TOKENS // PAGE_TOKENS
 PIECES_AHEAD = 2                    # how far memory is fetched ahead, 8 KB for 64 dimensions: 10 % faster than 1

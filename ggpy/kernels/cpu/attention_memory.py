@@ -10,7 +10,8 @@ head g of the kv head's group at the tile's row i. The result of one split for n
 
 from typing import Protocol
 
-from ggpy.kernels.cpu.step import PAGE_TOKENS, SPLIT_TOKENS, TILE_ROWS
+from ggpy.formats.kv import PAGE_TOKENS
+from ggpy.kernels.cpu.step import SPLIT_TOKENS, TILE_ROWS
 
 LINE = 64
 FACTOR_BYTES = 4 * PAGE_TOKENS      # of one query row's factors for the values of a page

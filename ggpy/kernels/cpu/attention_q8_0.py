@@ -13,11 +13,12 @@ scale becomes part of p.
 
 import numpy as np
 
+from ggpy.formats.kv import PAGE_TOKENS, QUANT_BLOCK
 from ggpy.kernels.cpu.accumulators import SPAN, block_products, make_products
 from ggpy.kernels.cpu.attention_memory import FACTOR_BYTES
 from ggpy.kernels.cpu.attention_split import SCORE_BYTES, Keys, Values
 from ggpy.kernels.cpu.kernel import device
-from ggpy.kernels.cpu.kv_pages import DIM_BYTES, QUANT_BLOCK
+from ggpy.kernels.cpu.kv_pages import DIM_BYTES
 from ggpy.kernels.cpu.simd import (
     absolute,
     as_i32x16,
@@ -34,7 +35,6 @@ from ggpy.kernels.cpu.simd import (
     to_i32,
     trunc_i16,
 )
-from ggpy.kernels.cpu.step import PAGE_TOKENS
 
 LARGEST = np.float32(32767.0)
 SMALLEST = np.float32(1e-30)        # a query below this counts as zero: its scale could not be divided by

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ggpy.formats.kv import PAGE_TOKENS
 from ggpy.kernels.cpu.accumulators import ITEM_BYTES, LANES, SPAN, make_products
 from ggpy.kernels.cpu.exp import exp2_nonpositive, tanh
 from ggpy.kernels.cpu.kernel import device
@@ -34,7 +35,7 @@ from ggpy.kernels.cpu.simd import (
     sum_lanes,
     to_f32,
 )
-from ggpy.kernels.cpu.step import PAGE_TOKENS, SPLIT_TOKENS
+from ggpy.kernels.cpu.step import SPLIT_TOKENS
 
 SCORE_BYTES = SPLIT_TOKENS * 4          # from one query row's scores to the next
 HIDDEN = -1e30                          # a score whose exp2 is exactly 0

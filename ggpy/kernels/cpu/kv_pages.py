@@ -17,17 +17,7 @@ of 32. Keys may have a constant taken off before. Pairs of dimensions and blocks
 kernels of attention read them so.
 """
 
-from typing import Literal, get_args
+from ggpy.formats.kv import KV_TYPES, PAGE_TOKENS, KVType, kv_bytes
 
-from ggpy.kernels.cpu.step import PAGE_TOKENS
-
-KVType = Literal["f16", "q8_0", "f32"]
-KV_TYPES: tuple[KVType, ...] = get_args(KVType)
-QUANT_BLOCK = 32                # values that share a scale in q8_0
-DIM_BYTES: dict[KVType, int] = {"f16": 2 * PAGE_TOKENS, "q8_0": PAGE_TOKENS + 2, "f32": 4 * PAGE_TOKENS}
+DIM_BYTES: dict[KVType, int] = {kind: kv_bytes(PAGE_TOKENS, kind) for kind in KV_TYPES}
 """Bytes of one dimension of a kv head in a page, which are those of 32 values of one token: both are 32 values."""
-
-
-def kv_bytes(n_values: int, kind: KVType) -> int:
-    """Bytes that `n_values` keys or values of a token take, whole blocks of them in q8_0."""
-    return n_values * DIM_BYTES[kind] // PAGE_TOKENS

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ggpy.formats.kv import PAGE_TOKENS, QUANT_BLOCK
 from ggpy.kernels.cpu.arguments import KV_STORE as ARGS
 from ggpy.kernels.cpu.kernel import device, kernel
-from ggpy.kernels.cpu.kv_pages import DIM_BYTES, QUANT_BLOCK
+from ggpy.kernels.cpu.kv_pages import DIM_BYTES
 from ggpy.kernels.cpu.simd import (
     absolute,
     as_i16x16,
@@ -35,7 +36,7 @@ from ggpy.kernels.cpu.simd import (
     trunc_i8,
 )
 from ggpy.kernels.cpu.simd import store_f32 as store_float
-from ggpy.kernels.cpu.step import PAGE_TOKENS, STEP, TILE, TILE_BYTES
+from ggpy.kernels.cpu.step import STEP, TILE, TILE_BYTES
 
 
 class Stores(NamedTuple):

@@ -26,5 +26,4 @@ TILE = fields(
 )
 TILE_BYTES = 8 * len(TILE._fields)
 TILE_ROWS = 8
-PAGE_TOKENS = 32        # tokens of a KV page; the K layout and the attention kernels are built for it
 SPLIT_TOKENS = 256      # attention adds up in runs of this many positions, at absolute multiples

@@ -47,7 +47,7 @@ class Guesses:
         pass
 
 
-def speculator(max_rows: int = 64, n_ctx: int = 10**6, **config: int) -> Speculator:
+def speculator(max_rows: int = 64, n_ctx: int = 10**6, **config: Any) -> Speculator:
     """One that asks Guesses alone."""
     made = Speculator(SpeculationConfig(proposers=(), **config), n_vocab=100, n_ctx=n_ctx, max_rows=max_rows)
     made._proposers = [Guesses()]

@@ -5,9 +5,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ggpy.formats.kv import PAGE_TOKENS, KVType
 from ggpy.formats.q8 import q8_0_quantize
-from ggpy.kernels.cpu.kv_pages import KVType
-from ggpy.kernels.cpu.step import PAGE_TOKENS
 
 Float32 = npt.NDArray[np.float32]
 Pool = npt.NDArray[Any]

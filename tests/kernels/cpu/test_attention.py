@@ -7,11 +7,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from ggpy.formats.kv import PAGE_TOKENS, KVType
 from ggpy.kernels.cpu.arguments import ATTENTION, QUANTIZE, argument_block
 from ggpy.kernels.cpu.attention_memory import attention_items, attention_partials_bytes, attention_scratch_bytes
 from ggpy.kernels.cpu.exp import LOG2_E
-from ggpy.kernels.cpu.kv_pages import KVType
-from ggpy.kernels.cpu.step import PAGE_TOKENS, STEP, TILE_ROWS
+from ggpy.kernels.cpu.step import STEP, TILE_ROWS
 from tests.kernels.cpu.kv_pools import k_pool, put_k, put_v, rounded, v_pool
 
 Float32 = npt.NDArray[np.float32]

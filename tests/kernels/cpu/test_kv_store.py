@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from ggpy.formats.kv import KVType
 from ggpy.kernels.cpu.arguments import KV_STORE, argument_block
-from ggpy.kernels.cpu.kv_pages import KVType
 from ggpy.kernels.cpu.step import TILE_ROWS
 from tests.kernels.cpu.kv_pools import Pool, k_pool, put_k, put_v, v_pool
 
