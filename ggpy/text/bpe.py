@@ -1,7 +1,8 @@
 """Byte-pair encoding by merge ranks, on the `tokenizers` library."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from ggpy.errors import TokenizerError
@@ -55,10 +56,11 @@ class BytePairModel:
         return self._encode_valid(part)
 
     def _encode_valid(self, text: str) -> list[int]:
-        if len(text) < _LONG:
-            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        else:
-            ids = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
+        with _panics_told():
+            if len(text) < _LONG:
+                ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+            else:
+                ids = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
         return ids
 
     def _encode_surrogates(self, text: str) -> list[int]:
@@ -66,7 +68,8 @@ class BytePairModel:
         if not self._pre.byte_level:
             return [i for part in _SURROGATE.split(text) for i in self._encode_or_spell(part)]
         cut_text = _SURROGATE.sub(_PRIVATE_USE, text)
-        words = [text[start:end] for _, (start, end) in self._cut.pre_tokenize_str(cut_text)]
+        with _panics_told():
+            words = [text[start:end] for _, (start, end) in self._cut.pre_tokenize_str(cut_text)]
         return [
             token.id for word in words
             for token in self._model.tokenize(to_alphabet(word.encode("utf-8", "surrogatepass")))
@@ -77,6 +80,17 @@ class BytePairModel:
             return self.encode(part)
         spelled = (f"<0x{byte:02X}>" for byte in part.encode("utf-8", "surrogatepass"))
         return [self._ids[token] for token in spelled if token in self._ids]
+
+
+@contextmanager
+def _panics_told() -> Iterator[None]:
+    """Raise TokenizerError where the library gives up, which it does over millions of spaces in a row."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":        # it has no base class but this, and no public name
+            raise
+        raise TokenizerError(f"the text cannot be cut into words: {error}; a part of it repeats too often") from error
 
 
 def _read_merges(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -222,3 +222,19 @@ def test_words_are_split_only_where_no_token_crosses() -> None:
         scores=np.append(base["tokenizer.ggml.scores"], np.array([-0.5, -0.1], np.float32)), add_space_prefix=False,
     )
     assert Tokenizer.from_metadata(metadata).encode("b a", add_special=False) == [268]
+
+
+class PanicException(BaseException):
+    """What the library raises, whose own class of that name is not to be had."""
+
+
+def test_a_text_that_the_library_gives_up_on_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does so over many millions of spaces, with an exception that no handler of errors would catch."""
+    class Panics:
+        def encode(self, text: str, add_special_tokens: bool) -> None:
+            raise PanicException("retry-limit-in-match over")
+
+    model = Tokenizer.from_metadata(byte_bpe())
+    monkeypatch.setattr(model._model, "_tokenizer", Panics())
+    with pytest.raises(TokenizerError, match="cannot be cut into words: retry-limit-in-match over"):
+        model.encode("   ")
