@@ -167,6 +167,17 @@ def test_what_cannot_be_traced_is_wrong_usage(
     assert capsys.readouterr().err.startswith(f"ggpy trace: {arguments[0]} ")
 
 
+def test_a_depth_that_the_model_was_not_trained_for_is_warned_of(
+    arch_model: Load, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As such a context of `ggpy run` is."""
+    settings = ModelSettings(path=arch_model("llama").path, n_threads=1)
+    with MeasuredModel(settings, n_ctx=256):
+        assert caplog.text == ""
+    with MeasuredModel(settings, n_ctx=257):
+        assert "the context is 257 tokens, but the model was trained for 256" in caplog.text
+
+
 def test_reading_far_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A line now and then."""
     times = iter([0.0, 1.0, 2.5, 2.5, 3.0])
