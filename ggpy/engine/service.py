@@ -171,7 +171,13 @@ class EngineService:
                              Reply(call_id, value))
 
     def _tell_metrics(self, call_id: int) -> None:
-        self._send([Reply(call_id, self._metrics.text())])
+        try:
+            reply = Reply(call_id, self._metrics.text())
+        except BaseException as error:
+            logger.exception("the engine failed to tell its metrics")
+            reply = Reply(call_id, error=Failure.of(GgpyError(
+                f"the engine failed to tell its metrics ({described(error)})")))
+        self._send([reply])
 
     def _deliver(self, index: int, event: Event) -> None:
         self._answers.append(Tokens.of(event, index))

@@ -147,6 +147,19 @@ def test_a_panic_while_a_request_is_prepared_is_its_answer(
     assert asker.last_of(2).finish_reason == "length"
 
 
+def test_metrics_that_cannot_be_told_are_an_error(
+    make_asker: Callable[[Any], Asker], make_driver: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asked does not wait for ever."""
+    core = make_driver().core
+    monkeypatch.setattr(core.metrics, "text", lambda: 1 / 0)
+    asker = make_asker(core)
+    asker.service.obey(GetMetrics(7))
+    error = asker.reply_to(7).error
+    assert error is not None
+    assert "failed to tell its metrics (ZeroDivisionError: division by zero)" in str(error.exception())
+
+
 def test_cold_samplers_have_to_be_compiled(
     make_driver: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
