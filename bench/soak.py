@@ -93,8 +93,8 @@ class Held:
 
     @property
     def is_counted(self) -> tuple[int, ...]:
-        """What must be the same before and after."""
-        return self.n_tasks, self.n_threads, self.n_descriptors, self.n_pages, self.n_requests
+        """What must be the same before and after; threads of the pool are made when they are first needed."""
+        return self.n_tasks, self.n_descriptors, self.n_pages, self.n_requests
 
 
 class Served:
@@ -103,10 +103,10 @@ class Served:
     def __init__(self, process: subprocess.Popen[str], url: str, tasks: Path) -> None:
         self.process, self.url, self._tasks = process, url, tasks
 
-    def memory(self) -> int:
-        """Resident bytes of the process that speaks HTTP."""
+    def memory(self, name: str = "VmRSS") -> int:
+        """Resident bytes of the process that speaks HTTP; of RssAnon, those that are no part of a file."""
         status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="utf-8")
-        return int(re.findall(r"VmRSS:\s+(\d+)", status)[0]) * 1024
+        return int(re.findall(rf"{name}:\s+(\d+)", status)[0]) * 1024
 
     async def held(self, session: aiohttp.ClientSession, model: str) -> Held:
         """What it holds now, with `model` loaded."""
@@ -184,10 +184,13 @@ async def settled(served: Served, model: str, before: Held | None) -> Held:
         return held
 
 
-async def watch(served: Served, samples: list[tuple[float, int]], start_s: float) -> None:
+Sample = tuple[float, int, int]     # seconds, resident bytes, and those that are no part of a file
+
+
+async def watch(served: Served, samples: list[Sample], start_s: float) -> None:
     """Note the memory from time to time."""
     while True:
-        samples.append((time.monotonic() - start_s, served.memory()))
+        samples.append((time.monotonic() - start_s, served.memory(), served.memory("RssAnon")))
         await asyncio.sleep(SAMPLE_S)
 
 
@@ -200,7 +203,7 @@ async def soak(served: Served, seconds: float, n_clients: int, seed: int) -> dic
     before = await settled(served, "tiny", None)
     print(f"{len(cases)} cases are known; {n_clients} clients for {seconds / 60:g} minutes", file=sys.stderr)
     load = Load(served.url, texts, seed)
-    samples: list[tuple[float, int]] = []
+    samples: list[Sample] = []
     watching = asyncio.create_task(watch(served, samples, time.monotonic()))
     try:
         await load.run(n_clients, seconds)
@@ -214,13 +217,17 @@ async def soak(served: Served, seconds: float, n_clients: int, seed: int) -> dic
     tally.wrong += [f"{case}: {again[case]!r} behind the load" for case in again if again[case] != texts[case]]
     warm_s = min(WARM_S, seconds / 3)
     window_s = min(WINDOW_S, seconds / 6)
-    warm = statistics.median(rss for at, rss in samples if warm_s - window_s <= at <= warm_s + window_s)
-    last = statistics.median(rss for at, rss in samples if at >= seconds - window_s)
+    warm = statistics.median(rss for at, rss, _ in samples if warm_s - window_s <= at <= warm_s + window_s)
+    last = statistics.median(rss for at, rss, _ in samples if at >= seconds - window_s)
     return {"counts": dict(sorted(tally.counts.items())), "wrong": tally.wrong, "faults": tally.faults,
             "crashes": int(has_crashed), "slowest_s": round(tally.slowest_s, 1),
             "longest_collections_ms": sorted(after.pauses_ms)[-5:],
+            "n_collections_above_20_ms": sum(pause > 20 for pause in after.pauses_ms),
             "before": before.is_counted, "after": after.is_counted,
-            "rss_mb_by_minute": [round(rss / 1e6) for at, rss in samples[:: round(60 / SAMPLE_S)]],
+            "rss_mb_by_minute": [round(rss / 1e6) for _, rss, _ in samples[:: round(60 / SAMPLE_S)]],
+            "anonymous_mb_by_minute": [round(rss / 1e6) for _, _, rss in samples[:: round(60 / SAMPLE_S)]],
+            "n_threads": [before.n_threads, after.n_threads],
+            "rss_quiet_mb": [round(held.rss_bytes / 1e6, 1) for held in (before, after)],
             "rss_warm_mb": round(warm / 1e6, 1), "rss_end_mb": round(last / 1e6, 1), "growth": last / warm - 1}
 
 
@@ -264,13 +271,16 @@ def report(found: dict[str, Any]) -> None:
         for text in found[name][:10]:
             print(f"{name}: {text}")
     rows = [*found["counts"].items(), ("wrong answers", len(found["wrong"])), ("faults", len(found["faults"])), *(
-        (name, found[name]) for name in ("crashes", "restarts", "tracebacks", "slowest_s", "longest_collections_ms"))]
-    for what, before, after in zip(("tasks", "threads", "descriptors", "pages held", "requests"), found["before"],
+        (name, found[name]) for name in ("crashes", "restarts", "tracebacks", "slowest_s", "longest_collections_ms",
+                                     "n_collections_above_20_ms"))]
+    for name in ("rss_mb_by_minute", "anonymous_mb_by_minute", "rss_quiet_mb", "n_threads"):
+        rows.append((name, " ".join(map(str, found[name]))))
+    for what, before, after in zip(("tasks", "descriptors", "pages held", "requests"), found["before"],
                                    found["after"], strict=True):
         rows.append((what, f"{before} -> {after}"))
     rows.append(("memory", f"{found['rss_warm_mb']} -> {found['rss_end_mb']} MB ({found['growth']:+.1%})"))
     for what, value in rows:
-        print(f"{what:<20} {value:>30}")
+        print(f"{what:<22} {value!s:>36}")
 
 
 if __name__ == "__main__":
