@@ -32,7 +32,7 @@ FAILING = {
         "they send pictures; models read text alone",
     "all of `test_mcp_servers` and `test_tools_builtin`":
         "llama-server's built-in agent tools and its MCP client: the server has none",
-    "three of `test_proxy`, one of `test_security` (`test_cors_proxy_only_forwards_explicit_proxy_headers`)":
+    "two of `test_proxy`, one of `test_security` (`test_cors_proxy_only_forwards_explicit_proxy_headers`)":
         "`/cors-proxy` is there for the MCP client of llama-server's page",
     "one of `test_kv_keep_only_active` (`test_clear_and_restore`)":
         "it looks for lines of llama-server's debug log about a slot's cache that moves to other memory; here slots "

@@ -120,7 +120,7 @@ def _help_as_flag(argv: list[str]) -> list[str]:
 def _parsers() -> tuple[Parser, dict[str, Parser]]:
     """The top parser and those of the sub-commands, which know their arguments only once `_load` has run."""
     variables = (textwrap.fill(f"  {name:<20}  {text}", HELP_WIDTH, subsequent_indent=" " * 24)
-                 for name, text in config.VARIABLES.items() if name not in config.FOR_TESTS)
+                 for name, text in config.VARIABLES.items() if name not in config.RARE)
     parser = Parser(prog="ggpy", usage="ggpy COMMAND ...", description="Run GGUF models on this machine.",
                     epilog="\n".join([EXAMPLES, "environment variables:", *variables]))
     parser.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version and exit")

@@ -6,6 +6,7 @@ ConfigError naming the variable. This module imports nothing of ggpy but its err
 
 import errno
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
@@ -21,11 +22,16 @@ VARIABLES = {
     "OLLAMA_MODELS": "where an Ollama keeps its models, which `ggpy serve --ollama` serves, too (default: "
                      "~/.ollama/models)",
     "LLAMA_SERVER_DEBUG_FAKE_TIMING": "1: each request to one of several models takes 2 s longer, for tests of clients",
+    "AIP_MODE": "PREDICTION: `ggpy serve` runs in a container of Vertex AI, whose other variables these are",
+    "AIP_HTTP_PORT": "the port then (default: 8080)",
+    "AIP_PREDICT_ROUTE": "the path of predictions then (default: /predict)",
+    "AIP_HEALTH_ROUTE": "a path beside /health then",
     "LLAMA_API_KEY": "keys of which requests to a server need one, separated by commas",
     "GGPY_REQUIRE_MODELS": "1: a test whose model is absent fails; 0 (default): it is skipped",
 }
 # variables that cli.md has, but not --help
-FOR_TESTS = frozenset({"LLAMA_SERVER_DEBUG_FAKE_TIMING", "GGPY_REQUIRE_MODELS"})
+RARE = frozenset({"AIP_MODE", "AIP_HTTP_PORT", "AIP_PREDICT_ROUTE", "AIP_HEALTH_ROUTE",
+                  "LLAMA_SERVER_DEBUG_FAKE_TIMING", "GGPY_REQUIRE_MODELS"})
 
 _TRUE = frozenset({"1", "true", "yes", "on", "enabled"})
 _FALSE = frozenset({"0", "false", "no", "off", "disabled"})
@@ -106,6 +112,27 @@ def is_dumb_terminal() -> bool:
 def fake_delay_s() -> float:
     """By how long requests to one of several models are delayed, for tests of clients."""
     return 2.0 if flag("LLAMA_SERVER_DEBUG_FAKE_TIMING", default=False) else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Vertex:
+    """What a container of Vertex AI is to serve."""
+
+    predict_path: str
+    health_path: str | None         # None: /health alone
+    port: int
+
+
+def vertex() -> Vertex | None:
+    """What the variables of Vertex AI say; None outside of it. Raises ConfigError."""
+    if _variable("AIP_MODE") != "PREDICTION":
+        return None
+    port = _variable("AIP_HTTP_PORT") or "8080"
+    if not port.isdecimal() or int(port) > 65535:
+        raise ConfigError(f"AIP_HTTP_PORT={port}: expected a port, 0 to 65535")
+    health = _variable("AIP_HEALTH_ROUTE")
+    return Vertex(f"/{(_variable('AIP_PREDICT_ROUTE') or 'predict').lstrip('/')}",
+                  None if health is None else f"/{health.lstrip('/')}", int(port))
 
 
 def use_llama_cache() -> None:

@@ -27,6 +27,7 @@ from ggpy.server import (
     openapi,
     page,
     responses_api,
+    vertex,
 )
 from ggpy.server.context import Server
 from ggpy.server.errors import Body, ErrorInfo, LoadingError, NotFoundError, info_of, llama_body
@@ -61,7 +62,8 @@ def make_app(server: Server) -> web.Application:
     app.on_response_prepare.append(add_headers)
     app.on_cleanup.append(stop_recordings)
     app[PATIENCE_S] = server.settings.timeout_s
-    for dialect in (*DIALECTS, openapi.routes, page.routes):    # the page's is the last: it may serve any path
+    # the page's is the last: it may serve any path
+    for dialect in (*DIALECTS, vertex.routes, openapi.routes, page.routes):
         for route in dialect(server):
             handler = told(route)
             if route.method == "POST":

@@ -35,10 +35,13 @@ def server_settings(args: argparse.Namespace) -> ServerSettings:
     """What the flags mean. Ends the process with 2 where they do not fit together; raises ConfigError."""
     if bool(args.ssl_key_file) != bool(args.ssl_cert_file):
         args.fail("--ssl-key-file and --ssl-cert-file are needed together")
+    vertex = config.vertex()
     options = {**model_options(args), **speculation_options(args), "shows_special": args.special}
     return ServerSettings(
-        hosts=args.host, port=port_of(args), is_ollama=args.ollama, reuse_port=args.reuse_port,
-        api_prefix=args.api_prefix.rstrip("/"),
+        hosts=args.host, port=port_of(args) if vertex is None else vertex.port, is_ollama=args.ollama,
+        reuse_port=args.reuse_port, api_prefix=args.api_prefix.rstrip("/"),
+        predict_path=None if vertex is None else vertex.predict_path,
+        health_path=None if vertex is None else vertex.health_path,
         ssl_files=(args.ssl_cert_file, args.ssl_key_file) if args.ssl_key_file else None,
         api_keys=api_keys(args), allowed_hosts=frozenset(name.lower() for name in args.allowed_hosts),
         cors_origins=args.cors_origins or ("localhost" if args.has_agent_flags else "*"), timeout_s=args.timeout,

@@ -52,6 +52,9 @@ def routes(server: Server) -> list[Route]:
         return web.Response(body=text.encode(), headers={
             "Content-Type": CONTENT_TYPE, "Process-Start-Time-Unix": str(int(server.started_s))})
 
+    async def disabled(request: web.Request) -> web.Response:
+        return json_response({"error": {"message": "this feature is disabled", "type": "feature_disabled"}}, 403)
+
     async def models(request: web.Request) -> web.Response:
         if request.query.get("reload") and not server.models.is_single:
             reload(server)
@@ -71,6 +74,7 @@ def routes(server: Server) -> list[Route]:
         Route("GET", "/props", props), Route("POST", "/props", change_props), Route("GET", "/slots", slots),
         Route("GET", "/metrics", metrics), *(Route("GET", path, models) for path in ("/models", "/v1/models")),
         Route("GET", "/v1/models/{name:.+}", one_model),
+        *(Route(method, path, disabled) for path in ("/tools", "/cors-proxy") for method in ("GET", "POST")),
     ]
 
 

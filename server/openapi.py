@@ -20,7 +20,7 @@ TYPES: dict[str, dict[str, Any]] = {
 }
 NEEDED = {"s": {"type": "string"}, "a": {"type": "array"}, "t": {"type": ["string", "array"],
                                                                  "items": {"type": "string"}}}
-HIDDEN = frozenset({"/{path}", "/openapi.json"})
+HIDDEN = frozenset({"/{path}", "/openapi.json", "/tools", "/cors-proxy"})
 STREAMING = frozenset({"/completion", "/v1/completions", "/infill", "/chat/completions", "/responses", "/messages"})
 
 

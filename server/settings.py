@@ -53,6 +53,8 @@ class ServerSettings:
     is_unified: bool = True                         # the context is one request's; else it is divided among slots
     aliases: tuple[str, ...] = ()                   # names of the model
     tags: tuple[str, ...] = ()
+    predict_path: str | None = None                 # where Vertex AI's predictions are served
+    health_path: str | None = None                  # beside /health
     is_ollama: bool = False                         # stands in for an Ollama server
     has_ui: bool = True
     static_path: Path | None = None                 # files that are served at /, in place of the page that is there
