@@ -108,7 +108,7 @@ def test_help_without_a_command_is_that_of_ggpy(capsys: pytest.CaptureFixture[st
     shown = capsys.readouterr().out
     assert "commands, each with a --help of its own:" in shown
     assert "GGPY_HOME" in shown
-    assert not any(name in shown for name in config.FOR_TESTS)
+    assert not any(name in shown for name in config.RARE)
 
 
 @pytest.mark.parametrize("command", [None, *cli.COMMANDS])
