@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,6 +12,11 @@ from ggpy.kernels.cpu.sample_candidates import MT_WORDS
 
 def random_state(seed: int) -> NDArray[np.int32]:
     """mt19937 as the C++ standard seeds it: an int64, how many of its words are used up, then the words."""
+    return _seeded(seed).copy()
+
+
+@lru_cache(maxsize=16)      # seeding takes NumPy a quarter of a millisecond
+def _seeded(seed: int) -> NDArray[np.int32]:
     state = np.random.RandomState(seed).get_state(legacy=False)
     assert isinstance(state, dict)
     words = state["state"]["key"]
