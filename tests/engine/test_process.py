@@ -25,7 +25,15 @@ from ggpy.engine.process_client import ProcessClient
 from ggpy.engine.service import requests_of
 from ggpy.engine.thread_client import ThreadClient
 from ggpy.engine.transport import ChildPipes, ParentPipes
-from ggpy.errors import DeadlineError, EngineError, GGUFError, PromptTooLongError, RequestError, SavedStateError
+from ggpy.errors import (
+    DeadlineError,
+    EngineError,
+    GgpyError,
+    GGUFError,
+    PromptTooLongError,
+    RequestError,
+    SavedStateError,
+)
 from ggpy.loading import ModelOptions, load_core
 from ggpy.text import ModelText
 from tests.engine.conftest import whole
@@ -363,6 +371,28 @@ async def kill_in_an_answer(client: ProcessClient) -> None:
         os.kill(client.pid, signal.SIGKILL)
         async for _ in stream:
             pass
+
+
+def test_an_engine_in_a_thread_that_cannot_go_on_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answers end with the cause, and later requests are refused."""
+    core = load_hashed(lambda *_: None)
+
+    def fail() -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(core, "step", fail)
+    monkeypatch.setattr(core, "reset", fail)
+
+    async def ask() -> None:
+        async with ThreadClient(core) as client:
+            with pytest.raises(GgpyError, match="ZeroDivisionError: a bug"):
+                await events_of(client, job())
+            while client.health != "failed":
+                await asyncio.sleep(0.01)
+            with pytest.raises(EngineError, match="has failed and does not start again"):
+                await events_of(client, job())
+
+    asyncio.run(asyncio.wait_for(ask(), 60))
 
 
 def test_an_engine_that_fails_again_and_again_is_given_up() -> None:
