@@ -231,7 +231,7 @@ def test_model_flags(run: Run) -> None:
     """llama.cpp's 0 and -1 are translated to None; the smaller batch size counts."""
     default: dict[str, Any] = {
         "offline": False, "n_ctx": None, "pool_tokens": None, "n_threads": None, "max_batch_tokens": 512,
-        "repack": "auto", "compute": "int8", "cache_type_k": "f16", "cache_type_v": "f16", "step_ms": 85,
+        "repack": "auto", "compute": "int8", "cache_type_k": "f16", "cache_type_v": "f16", "step_ms": 75,
         "cache_audit": 0, "lora": [], "draft_model": None, "speculation": SpeculationConfig()}
     assert run("m", "x").options == default
     options = run("m", "x", "-c", "99", "--pool-tokens", "128", "-t", "3", "-b", "64", "-nr",
