@@ -13,7 +13,7 @@ class ConstraintSpec:
     """What an answer has to be.
 
     kind            source
-    json_schema     a JSON schema
+    json_schema     a JSON schema, whose objects have no members but those that it names, unless it says so
     json            nothing: any JSON object
     regex           a regular expression that matches the whole answer, in the syntax of Rust's regex
     gbnf            a grammar of llama.cpp
