@@ -31,6 +31,7 @@ from ggpy.server import (
 )
 from ggpy.server.context import Server
 from ggpy.server.errors import Body, ErrorInfo, LoadingError, NotFoundError, info_of, llama_body
+from ggpy.server.lanes import Lanes
 from ggpy.server.patience import PATIENCE_S
 from ggpy.server.replies import error_response
 from ggpy.server.routes import Handler, Route
@@ -59,6 +60,10 @@ def make_app(server: Server) -> web.Application:
     async def stop_recordings(_: web.Application) -> None:
         server.recordings.stop_all()
 
+    async def make_lanes(_: web.Application) -> None:
+        asyncio.get_running_loop().set_default_executor(Lanes())
+
+    app.on_startup.append(make_lanes)
     app.on_response_prepare.append(add_headers)
     app.on_cleanup.append(stop_recordings)
     app[PATIENCE_S] = server.settings.timeout_s

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from ggpy.errors import RequestError, shown
 from ggpy.server.errors import FieldError, TooLargeError
+from ggpy.server.lanes import body_bytes
 from ggpy.server.patience import patience
 
 T = TypeVar("T")
@@ -29,6 +30,7 @@ async def read_json(request: web.Request) -> Any:
     except web.HTTPRequestEntityTooLarge as error:
         raise TooLargeError(f"the body is larger than the {request.app._client_max_size:,} bytes that this server "
                             "reads; send less, or start it with a larger --max-body-size") from error
+    body_bytes.set(len(data))
     if not data.strip():
         return None
     try:

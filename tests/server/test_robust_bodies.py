@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import random
+import threading
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
-from tests.server.conftest import Served
+from ggpy.server.lanes import LARGE_BYTES
+from ggpy.text import Tokenizer
+from tests.server.conftest import TIMEOUT_S, Served
 from tests.server.fuzz_bodies import SEEDS, Dialect, mutated, sound
 from tests.server.fuzz_dialects import Faults, fuzz, is_error, known_text, make_served, send, wrong_with
 
@@ -117,3 +122,27 @@ def test_a_connection_that_breaks_is_a_fault(served: Served, monkeypatch: pytest
     problem = send(served, sound(SEEDS[0]))
     assert problem is not None
     assert problem.startswith("the connection broke")
+
+
+def test_large_bodies_do_not_hold_up_others(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there are: they wait for each other."""
+    large, is_released = threading.Semaphore(0), threading.Event()
+    encode = Tokenizer.encode
+
+    def slow(self: Tokenizer, text: str, *args: Any, **kwargs: Any) -> list[int]:
+        if len(text) > LARGE_BYTES:
+            large.release()
+            is_released.wait(TIMEOUT_S)
+            text = "a"
+        return encode(self, text, *args, **kwargs)
+
+    monkeypatch.setattr(Tokenizer, "encode", slow)
+    with ThreadPoolExecutor(20) as pool:
+        waiting = [pool.submit(served.post, "/tokenize", {"content": "a" * (LARGE_BYTES + 1)}) for _ in range(20)]
+        try:
+            assert large.acquire(timeout=TIMEOUT_S)
+            assert [served.post("/tokenize", {"content": "a"}).status for _ in range(3)] == [200] * 3
+            assert not large.acquire(blocking=False)
+        finally:
+            is_released.set()
+        assert [reply.result().status for reply in waiting] == [200] * 20
