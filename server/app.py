@@ -32,6 +32,7 @@ from ggpy.server import (
 from ggpy.server.context import Server
 from ggpy.server.errors import Body, ErrorInfo, LoadingError, NotFoundError, info_of, llama_body
 from ggpy.server.lanes import Lanes
+from ggpy.server.origins import check_origin
 from ggpy.server.patience import PATIENCE_S
 from ggpy.server.replies import error_response
 from ggpy.server.routes import Handler, Route
@@ -51,8 +52,8 @@ logger = logging.getLogger("ggpy")
 
 def make_app(server: Server) -> web.Application:
     """The application that serves `server`."""
-    bodies: dict[Any, Body] = {}        # of errors, by the handler of the route
-    app = web.Application(middlewares=[guard(server, bodies)], client_max_size=server.settings.max_body_bytes)
+    served: dict[Any, Route] = {}       # by the handler that aiohttp knows
+    app = web.Application(middlewares=[guard(server, served)], client_max_size=server.settings.max_body_bytes)
 
     async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
         response.headers.update({"Server": "llama.cpp", **cors_headers(request, server.settings)})
@@ -73,7 +74,7 @@ def make_app(server: Server) -> web.Application:
             handler = told(route)
             if route.method == "POST":
                 handler = llama_streams.recorded(server, handler, route.error_body)
-            bodies[handler] = route.error_body
+            served[handler] = route
             app.router.add_route(route.method, server.settings.api_prefix + route.path, handler,
                                  expect_handler=let_send)
     return app
@@ -111,12 +112,13 @@ def refusal(error: GgpyError, body: Body = llama_body) -> web.Response:
     return error_response(info_of(error), body)
 
 
-def guard(server: Server, bodies: Mapping[Any, Body]) -> Callable[..., Awaitable[web.StreamResponse]]:
-    """What is checked before any route: in this order, which llama-server has too. `bodies` are those of errors."""
+def guard(server: Server, served: Mapping[Any, Route]) -> Callable[..., Awaitable[web.StreamResponse]]:
+    """What is checked before any route: in this order, which llama-server has too. `served` are by handler."""
     settings = server.settings
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        route = served.get(request.match_info.handler)
         try:
             check_host(request, settings)
             if request.method == "OPTIONS":
@@ -124,11 +126,13 @@ def guard(server: Server, bodies: Mapping[Any, Body]) -> Callable[..., Awaitable
             path = request.path.removeprefix(settings.api_prefix)
             check_state(server, request, path)
             check_key(request, settings, path)
+            if route is not None and route.changes_models:
+                check_origin(request, settings)
             if request.match_info.http_exception is not None:
                 raise NotFoundError("File Not Found")
             return await handler(request)
         except GgpyError as error:
-            return refusal(error, bodies.get(request.match_info.handler, llama_body))
+            return refusal(error, llama_body if route is None else route.error_body)
 
     return middleware
 

@@ -42,7 +42,8 @@ def routes(server: Server) -> list[Route]:
         await remove(server, name)
         return json_response({"success": True})
 
-    return [Route("POST", "/models", download), Route("DELETE", "/models", delete)]
+    return [Route("POST", "/models", download, changes_models=True),
+            Route("DELETE", "/models", delete, changes_models=True)]
 
 
 def begin(server: Server, name: str) -> None:

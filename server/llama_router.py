@@ -47,8 +47,8 @@ def routes(server: Server) -> list[Route]:
         return await sse.respond(request, events(server), error_frame=lambda info: sse.frame(llama_body(info)),
                                  ping_s=server.settings.sse_ping_s)
 
-    return [Route("POST", "/models/load", load), Route("POST", "/models/unload", unload),
-            Route("GET", "/models/sse", news)]
+    return [Route("POST", "/models/load", load, changes_models=True),
+            Route("POST", "/models/unload", unload, changes_models=True), Route("GET", "/models/sse", news)]
 
 
 def wanted(server: Server, fields: Fields) -> Entry:

@@ -21,7 +21,6 @@ from ggpy.hub.model_names import ModelName
 from ggpy.server.context import Server
 from ggpy.server.errors import NotSupportedError
 from ggpy.server.llama_router import reload
-from ggpy.server.ollama_access import check_origin
 from ggpy.server.ollama_lines import Line, ollama_body, read_body, respond
 from ggpy.server.ollama_names import is_here, known_entry, model_field
 from ggpy.server.replies import json_response
@@ -34,7 +33,6 @@ DIGEST_SHOWN = 12       # characters of it in a line
 def routes(server: Server) -> list[Route]:
     """/api/pull, and /api/push, which there is nowhere to."""
     async def pull(request: web.Request) -> web.StreamResponse:
-        check_origin(request, server.settings)
         fields = await read_body(request)
         lines = pulling(server, model_field(fields))
         return await told(request, lines, is_stream=fields.boolean("stream", default=True))
@@ -42,7 +40,8 @@ def routes(server: Server) -> list[Route]:
     async def push(request: web.Request) -> web.StreamResponse:
         raise NotSupportedError("this server does not push models anywhere")
 
-    return [Route("POST", "/api/pull", pull, ollama_body), Route("POST", "/api/push", push, ollama_body)]
+    return [Route("POST", "/api/pull", pull, ollama_body, changes_models=True),
+            Route("POST", "/api/push", push, ollama_body)]
 
 
 async def told(request: web.Request, lines: AsyncGenerator[Line, None], *, is_stream: bool) -> web.StreamResponse:

@@ -13,10 +13,10 @@ from ggpy.hub import catalogue, names, resolve
 from ggpy.hub.model_names import ModelName
 from ggpy.hub.store import ModelStore, StoredModel, check_digest
 from ggpy.server.context import Server
-from ggpy.server.errors import NotFoundError
+from ggpy.server.errors import NotFoundError, NotSupportedError
 from ggpy.server.llama_router import reload
+from ggpy.server.manager import ModelManager
 from ggpy.server.models import Entry
-from ggpy.server.ollama_access import check_origin, require_store
 from ggpy.server.ollama_create import creating, read_creation
 from ggpy.server.ollama_lines import ollama_body, read_body
 from ggpy.server.ollama_names import known_entry, model_field, shown_name
@@ -30,7 +30,6 @@ CHUNK_BYTES = 1 << 20
 def routes(server: Server) -> list[Route]:
     """/api/create, /api/copy, /api/delete and /api/blobs."""
     async def create(request: web.Request) -> web.StreamResponse:
-        check_origin(request, server.settings)
         fields = await read_body(request)
         name = ModelName.parse(model_field(fields))
         require_store(server.models)
@@ -39,7 +38,6 @@ def routes(server: Server) -> list[Route]:
         return await told(request, lines, is_stream=fields.boolean("stream", default=True))
 
     async def copy(request: web.Request) -> web.Response:
-        check_origin(request, server.settings)
         fields = await read_body(request)
         source, destination = model_field(fields, "source"), ModelName.parse(model_field(fields, "destination"))
         require_store(server.models)
@@ -51,7 +49,6 @@ def routes(server: Server) -> list[Route]:
         return web.Response()
 
     async def delete(request: web.Request) -> web.Response:
-        check_origin(request, server.settings)
         name = model_field(await read_body(request))
         require_store(server.models)
         entry = known_entry(server, name)
@@ -64,7 +61,6 @@ def routes(server: Server) -> list[Route]:
         return web.Response(status=200 if ModelStore().has_blob(request.match_info["digest"]) else 404)
 
     async def upload(request: web.Request) -> web.Response:
-        check_origin(request, server.settings)
         digest = check_digest(request.match_info["digest"])
         require_store(server.models)
         if ModelStore().has_blob(digest):
@@ -73,11 +69,18 @@ def routes(server: Server) -> list[Route]:
         return web.Response(status=201)
 
     return [
-        Route("POST", "/api/create", create, ollama_body), Route("POST", "/api/copy", copy, ollama_body),
-        Route("DELETE", "/api/delete", delete, ollama_body),
+        *(Route(method, path, handler, ollama_body, changes_models=True) for method, path, handler in (
+            ("POST", "/api/create", create), ("POST", "/api/copy", copy), ("DELETE", "/api/delete", delete),
+            ("POST", "/api/blobs/{digest}", upload))),
         Route("HEAD", "/api/blobs/{digest}", has_blob, ollama_body),
-        Route("POST", "/api/blobs/{digest}", upload, ollama_body),
     ]
+
+
+def require_store(models: ModelManager) -> None:
+    """Raise NotSupportedError where one model was given, which any name means."""
+    if models.is_single:
+        raise NotSupportedError(f"this server serves {models.single.name} alone; start it without a model to make, "
+                                "copy and delete models")
 
 
 def check_free(server: Server, name: str) -> None:

@@ -20,3 +20,4 @@ class Route:
     path: str                       # as aiohttp writes patterns
     handler: Handler                # raises errors of errors.py, of the server's or of ggpy's
     error_body: Body = llama_body
+    changes_models: bool = False    # which models there are, or which are loaded: not for pages of other sites

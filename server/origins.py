@@ -6,8 +6,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from ggpy.server.errors import ForbiddenError, NotSupportedError
-from ggpy.server.manager import ModelManager
+from ggpy.server.errors import ForbiddenError
 from ggpy.server.settings import ServerSettings, is_loopback
 
 # of apps and of extensions of browsers
@@ -33,10 +32,3 @@ def check_origin(request: web.Request, settings: ServerSettings) -> None:
         return
     raise ForbiddenError(f"pages of {origin!r:.80} may not change the models of this server; --cors-origins names one "
                          "that may")
-
-
-def require_store(models: ModelManager) -> None:
-    """Raise NotSupportedError where one model was given, which any name means."""
-    if models.is_single:
-        raise NotSupportedError(f"this server serves {models.single.name} alone; start it without a model to make, "
-                                "copy and delete models")
