@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from aiohttp import HttpVersion11, web
@@ -36,6 +37,7 @@ from ggpy.server.origins import check_origin
 from ggpy.server.patience import PATIENCE_S
 from ggpy.server.replies import error_response
 from ggpy.server.routes import Handler, Route
+from ggpy.server.running import RUNNING, Running
 from ggpy.server.security import check_host, check_key, cors_headers
 
 DIALECTS: tuple[Callable[[Server], Sequence[Route]], ...] = (
@@ -68,10 +70,11 @@ def make_app(server: Server) -> web.Application:
     app.on_response_prepare.append(add_headers)
     app.on_cleanup.append(stop_recordings)
     app[PATIENCE_S] = server.settings.timeout_s
+    app[RUNNING] = server.running
     # the page's is the last: it may serve any path
     for dialect in (*DIALECTS, vertex.routes, openapi.routes, page.routes):
         for route in dialect(server):
-            handler = told(route)
+            handler = told(route, server.running)
             if route.method == "POST":
                 handler = llama_streams.recorded(server, handler, route.error_body)
             served[handler] = route
@@ -80,18 +83,24 @@ def make_app(server: Server) -> web.Application:
     return app
 
 
-def told(route: Route) -> Handler:
-    """The handler of `route`, whose errors are told as its dialect does."""
+def told(route: Route, running: Running) -> Handler:
+    """The handler of `route`, whose errors are told as its dialect does. What is posted is waited for at the end."""
     async def handler(request: web.Request) -> web.StreamResponse:
         try:
-            return await route.handler(request)
+            with running.entered() if route.method == "POST" else nullcontext():
+                return await route.handler(request)
         except GgpyError as error:
             return refusal(error, route.error_body)
         except web.RequestPayloadError as error:
             response = refusal(RequestError(f"the body cannot be read: {error}"), route.error_body)
             response.force_close()      # where the next request begins is not known
             return response
-        except (web.HTTPException, ConnectionError, asyncio.CancelledError):
+        except asyncio.CancelledError:
+            ended = running.taken()
+            if ended is None:
+                raise
+            return refusal(ended, route.error_body)
+        except (web.HTTPException, ConnectionError):
             raise
         except Exception as error:
             logger.exception("%s %s failed", request.method, request.path)

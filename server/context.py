@@ -12,6 +12,7 @@ from typing import Any
 from ggpy.errors import GgpyError
 from ggpy.server.manager import ModelManager
 from ggpy.server.recordings import Recordings
+from ggpy.server.running import Running
 from ggpy.server.settings import ServerSettings
 
 logger = logging.getLogger("ggpy")
@@ -26,6 +27,7 @@ class Server:
     started_s: float = field(default_factory=time.time)     # seconds since 1970
     is_ending: bool = False                                 # no more requests are taken
     recordings: Recordings = field(default_factory=Recordings)
+    running: Running = field(default_factory=Running)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def start(self, work: Coroutine[Any, Any, object]) -> None:

@@ -21,6 +21,8 @@ from ggpy.server.manager import ModelManager
 from ggpy.server.models import Entry
 from ggpy.server.settings import ServerSettings
 
+CLOSING_S = 0.2         # in which connections without an answer that is waited for end by themselves
+
 logger = logging.getLogger("ggpy")
 
 
@@ -31,10 +33,10 @@ async def serve(settings: ServerSettings, entries: list[Entry], *, is_single: bo
     """
     logging.getLogger("aiohttp.server").addFilter(is_own_fault)
     server = Server(settings, ModelManager(settings, entries, is_single=is_single))
-    runner = web.AppRunner(make_app(server), handler_cancellation=True, shutdown_timeout=settings.drain_s,
+    runner = web.AppRunner(make_app(server), handler_cancellation=True, shutdown_timeout=CLOSING_S,
                            access_log=logger if settings.is_verbose else None)
     await runner.setup()
-    stop, loading = asyncio.Event(), None
+    stop, hurry, loading = asyncio.Event(), asyncio.Event(), None
     watching = asyncio.create_task(server.models.watch())
     try:
         addresses = await listen(runner, settings)
@@ -44,11 +46,11 @@ async def serve(settings: ServerSettings, entries: list[Entry], *, is_single: bo
         for entry in server.models.entries.values():
             if entry.loads_on_startup:
                 server.start(server.models.load(entry))
-        with signals(stop):
-            print(f"ggpy: listening on {', '.join(addresses)}", file=sys.stderr, flush=True)
+        with signals(stop, hurry):
+            say(f"listening on {', '.join(addresses)}")
             await until(stop, loading)
             server.is_ending = True
-            await drain(runner)
+            await drain(server, runner, hurry)
     finally:
         watching.cancel()
         if loading is not None and not loading.done():
@@ -73,40 +75,44 @@ async def until(stop: asyncio.Event, loading: asyncio.Task[object] | None) -> No
             await asyncio.wait([stopping, loading], return_when=asyncio.FIRST_COMPLETED)
             if loading.done():
                 loading.result()
-                print("ggpy: the model is ready", file=sys.stderr, flush=True)
+                say("the model is ready")
         await stopping
     finally:
         stopping.cancel()
 
 
-async def drain(runner: web.AppRunner) -> None:
-    """Take no more connections and wait for what is asked for; a second signal ends the waiting."""
-    again = asyncio.Event()
-    with signals(again):
-        ending = asyncio.create_task(runner.cleanup())
-        waiting = asyncio.create_task(again.wait())
-        await asyncio.wait([ending, waiting], return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
-        ending.cancel()
-        with suppress(asyncio.CancelledError):
-            await ending
+async def drain(server: Server, runner: web.AppRunner, hurry: asyncio.Event) -> None:
+    """Take no more connections, and let answers come to their end for a while, or until `hurry` is set."""
+    for site in list(runner.sites):
+        await site.stop()
+    if n := len(server.running):
+        say(f"waiting for {n} {'answer' if n == 1 else 'answers'}; Ctrl-C again ends {'it' if n == 1 else 'them'}")
+    await server.running.end(server.settings.drain_s, hurry)
+
+
+def say(text: str) -> None:
+    """Tell whoever started the server."""
+    print(f"ggpy: {text}", file=sys.stderr, flush=True)
 
 
 class signals:      # noqa: N801 (it reads as a function)
-    """Has SIGINT and SIGTERM set `event` instead of ending the process."""
+    """Has the first SIGINT or SIGTERM set `first` instead of ending the process, and all others `further`."""
 
-    def __init__(self, event: asyncio.Event) -> None:
-        self._event = event
+    def __init__(self, first: asyncio.Event, further: asyncio.Event) -> None:
+        self._first, self._further = first, further
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, lambda *_: loop.call_soon_threadsafe(self._event.set))
+            self._before[number] = signal.signal(number, lambda *_: loop.call_soon_threadsafe(self._set))
 
     def __exit__(self, *_: object) -> None:
         for number, before in self._before.items():
             signal.signal(number, before)       # type: ignore[arg-type]
+
+    def _set(self) -> None:
+        (self._further if self._first.is_set() else self._first).set()
 
 
 async def listen(runner: web.AppRunner, settings: ServerSettings) -> list[str]:

@@ -14,6 +14,7 @@ from ggpy.errors import GgpyError
 from ggpy.server import patience
 from ggpy.server.errors import ErrorInfo, info_of
 from ggpy.server.recordings import CURRENT
+from ggpy.server.running import RUNNING
 
 CONTENT_TYPE = "text/event-stream"
 DONE = b"data: [DONE]\n\n"
@@ -35,8 +36,8 @@ async def respond(request: web.Request, frames: AsyncGenerator[bytes, None], *,
     """Send `frames` as they come, `ping` when none came for `ping_s` seconds (negative: never).
 
     The first frame is waited for before anything is sent, so an error before it is raised, with a status of its own;
-    a later one is the last frame. When the client goes away, aiohttp cancels this, which closes `frames`; a stream that
-    is recorded goes on without a client, until it is stopped.
+    a later one is the last frame, as is the end of the server. When the client goes away, aiohttp cancels this, which
+    closes `frames`; a stream that is recorded goes on without a client, until it is stopped.
     """
     output = Output(request, web.StreamResponse(headers={"Content-Type": content_type, "Cache-Control": "no-cache",
                                                          "X-Accel-Buffering": "no"}))
@@ -53,9 +54,13 @@ async def respond(request: web.Request, frames: AsyncGenerator[bytes, None], *,
     except (ConnectionError, TimeoutError):
         pass                # nobody reads any more
     except asyncio.CancelledError:
-        if not output.is_stopped:
+        ended = request.app[RUNNING].taken() if output.is_begun and RUNNING in request.app else None
+        if ended is None and not output.is_stopped:
             raise
-        await output.end()
+        with suppress(ConnectionError, TimeoutError):
+            if ended is not None:
+                await output.write(error_frame(info_of(ended)))
+            await output.end()
     finally:
         await frames.aclose()
     return output.response
@@ -72,15 +77,15 @@ class Output:
         self._request = request
         self._recording = CURRENT.get()
         self._is_gone = False       # the client
-        self._is_begun = False
+        self.is_begun = False
 
     @property
     def is_stopped(self) -> bool:
         """Whether it ends because the client said so in another request."""
-        return self._is_begun and self._recording is not None and self._recording.is_stopped
+        return self.is_begun and self._recording is not None and self._recording.is_stopped
 
     async def begin(self) -> None:
-        self._is_begun = True
+        self.is_begun = True
         await self._sent(self.response.prepare(self._request))
 
     async def write(self, data: bytes) -> None:

@@ -77,6 +77,52 @@ def test_an_answer_that_runs_comes_to_its_end(tiny_model: Path) -> None:
             ask(port, "GET", "/health")
 
 
+def stream(port: int) -> http.client.HTTPResponse:
+    """An answer that has begun and goes on for long."""
+    reply = ask(port, "POST", "/completion", {"prompt": [40, 41], "n_predict": 100_000, "ignore_eos": True,
+                                              "stream": True})
+    assert reply.readline().startswith(b"data: ")
+    return reply
+
+
+ENDLESS = ("-c", "131072", "-t", "1", "--context-shift")
+
+
+@pytest.mark.parametrize(("drain_s", "n_signals"), [("600", 2), ("0", 1)])
+def test_answers_are_cut_off_by_a_second_ctrl_c_and_when_they_take_too_long(
+        tiny_model: Path, drain_s: str, n_signals: int) -> None:
+    """A stream ends with an error event, another client gets 503; the exit code is 0."""
+    with serving("-m", str(tiny_model), *ENDLESS, "--drain-seconds", drain_s) as (process, port):
+        wait_ready(port)
+        reply = stream(port)
+        process.send_signal(signal.SIGINT)
+        lines = iter(process.stderr or ())
+        assert any("waiting for 1 answer; Ctrl-C again ends it" in line for line in lines)
+        if n_signals == 2:
+            process.send_signal(signal.SIGINT)
+        last = [line for line in reply.read().splitlines() if line.startswith(b"data: ")][-1]
+        assert json.loads(last[6:])["error"]["message"] == "the server ended before the answer did"
+        assert process.wait(TIMEOUT_S) == 0
+
+
+def test_an_answer_in_one_piece_that_is_cut_off_is_an_error(tiny_model: Path) -> None:
+    """A 503, in the shape of the dialect."""
+    with serving("-m", str(tiny_model), *ENDLESS, "--drain-seconds", "600") as (process, port):
+        wait_ready(port)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
+        connection.request("POST", "/completion", json.dumps({"prompt": [40], "n_predict": 100_000,
+                                                              "ignore_eos": True}))
+        while not json.load(ask(port, "GET", "/slots"))[0]["is_processing"]:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        assert any("waiting for 1 answer" in line for line in process.stderr or ())
+        process.send_signal(signal.SIGTERM)
+        reply = connection.getresponse()
+        assert reply.status == 503
+        assert json.load(reply)["error"]["message"] == "the server ended before the answer did"
+        assert process.wait(TIMEOUT_S) == 0
+
+
 def test_a_model_that_cannot_be_loaded_ends_it(tmp_path: Path) -> None:
     """With the reason and exit code 1."""
     (tmp_path / "bad.gguf").write_bytes(b"GGUF but not")
