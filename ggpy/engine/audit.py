@@ -7,8 +7,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 from ggpy.backends.base import PAGE_TOKENS, Backend, Scales, StepSequence
+from ggpy.engine.kv_cache import KVCache, SequenceKV
 from ggpy.engine.metrics import EngineMetrics
-from ggpy.engine.radix import KVCache, SequenceKV
 from ggpy.engine.request import Request
 
 AUDIT_SALT = -1         # nothing of other requests is reused for an audit

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ggpy.engine.kv_cache import Miss
 from ggpy.engine.probabilities import TokenProbability
-from ggpy.engine.radix import Miss
 from ggpy.engine.request import FinishReason
 
 

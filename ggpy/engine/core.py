@@ -12,21 +12,22 @@ from ggpy.arrays import Float32
 from ggpy.backends.base import PAGE_TOKENS, Backend, Scales
 from ggpy.engine.adapters import Adapters
 from ggpy.engine.audit import Auditor
+from ggpy.engine.compute_outputs import Parts, Wanted, compute_outputs
 from ggpy.engine.config import EngineConfig, Pooling
 from ggpy.engine.embeddings import embed_texts
+from ggpy.engine.generation import Generation
+from ggpy.engine.kv_cache import KVCache
 from ggpy.engine.masks import MaskWriter
 from ggpy.engine.metrics import EngineLoad, EngineMetrics, PageUse
-from ggpy.engine.output import OutputText
-from ggpy.engine.outputs import Parts, Wanted, compute_outputs
+from ggpy.engine.output_text import OutputText
 from ggpy.engine.pages import pages_for
-from ggpy.engine.radix import KVCache
 from ggpy.engine.request import Event, FinishReason, Request
 from ggpy.engine.runner import forward
 from ggpy.engine.sampling import Sampler, SamplingMemory
 from ggpy.engine.scheduler import Chunk, Scheduler
 from ggpy.engine.speculation import Speculator
 from ggpy.engine.stats import request_stats, step_stats
-from ggpy.engine.turn import Generation, Turn
+from ggpy.engine.step_result import StepResult
 from ggpy.errors import (
     ConfigError,
     DeadlineError,
@@ -171,11 +172,11 @@ class EngineCore:
         logits = forward(self.backend, chunks)
         forward_s = time.perf_counter() - forward_start_s
         self.scheduler.pace.saw(sum(chunk.n_rows for chunk in chunks), forward_s)
-        turns = self._sample(chunks, logits)
+        results = self._sample(chunks, logits)
         events += self._progress(chunks)
         step_s = time.perf_counter() - start_s if all(chunk.is_answer for chunk in chunks) else None
-        events += [self._end_turn(turn, step_s) for turn in turns]
-        self.metrics.step(step_stats(chunks, turns, step_s=time.perf_counter() - start_s, forward_s=forward_s,
+        events += [self._account(result, step_s) for result in results]
+        self.metrics.step(step_stats(chunks, results, step_s=time.perf_counter() - start_s, forward_s=forward_s,
                                      n_preempted=self.scheduler.num_preempted - n_preempted))
         return events
 
@@ -262,7 +263,7 @@ class EngineCore:
             f"{request.num_generated:,} tokens were generated")) for request in late]
 
     def _fail(self, request: Request, error: GgpyError) -> Event:
-        """End a request between its turns; returns its last event."""
+        """End a request between two steps; returns its last event."""
         text = self._live[request.id].text.finish()
         self._finish(request, "error")
         return Event(request.id, (), text, "error", error, request.num_cached or 0, request.miss)
@@ -297,45 +298,45 @@ class EngineCore:
                 events += [Event(request.id, num_cached=n_cached, num_read=n) for n in (*counts, n_read)]
         return events
 
-    def _sample(self, chunks: Sequence[Chunk], logits: Sequence[Float32]) -> list[Turn]:
+    def _sample(self, chunks: Sequence[Chunk], logits: Sequence[Float32]) -> list[StepResult]:
         """Choose the tokens that follow the output rows, and count the others of `chunks` as computed."""
-        turns = []
+        results = []
         for chunk, rows in zip(chunks, logits, strict=True):
             if chunk.n_outputs:
                 generation = self._live[chunk.request.id]
                 # a model may have more rows than its tokenizer has tokens
-                turns.append(Turn(generation, chunk, rows[:, : self.tokenizer.n_vocab]))
+                results.append(StepResult(generation, chunk, rows[:, : self.tokenizer.n_vocab]))
                 if generation.constraint is not None:
-                    self._add_masks(turns[-1])
+                    self._add_masks(results[-1])
             else:
                 self._computed(chunk.request, chunk.request.num_computed + chunk.length)
-        choosing = [turn for turn in turns if turn.error is None]
+        choosing = [result for result in results if result.error is None]
         while choosing:
-            self._sampling.choose([turn.row() for turn in choosing])
-            choosing = [turn for turn in choosing if turn.take()]
-        return turns
+            self._sampling.choose([result.row() for result in choosing])
+            choosing = [result for result in choosing if result.take()]
+        return results
 
-    def _add_masks(self, turn: Turn) -> None:
+    def _add_masks(self, result: StepResult) -> None:
         try:
-            turn.masks = self._masks.take()
+            result.masks = self._masks.take()
         except GrammarError as error:
-            turn.fail(error)
+            result.fail(error)
 
-    def _end_turn(self, turn: Turn, step_s: float | None) -> Event:
-        """Account for what a turn brought; returns its event. `step_s` is None for a step that also read prompts."""
-        request = turn.generation.request
-        request.num_drafted += turn.num_drafted
-        request.num_accepted += turn.num_accepted
-        event = turn.event()
+    def _account(self, result: StepResult, step_s: float | None) -> Event:
+        """Account for what a step brought; returns its event. `step_s` is None for a step that also read prompts."""
+        request = result.generation.request
+        request.num_drafted += result.num_drafted
+        request.num_accepted += result.num_accepted
+        event = result.event()
         if self.speculator is not None:
-            self.speculator.saw(request, turn.num_drafted, turn.num_accepted, step_s)
+            self.speculator.saw(request, result.num_drafted, result.num_accepted, step_s)
         request.draft_tokens = ()
         self._note_times(request, event)
-        if turn.error is None:
+        if result.error is None:
             self._computed(request, request.num_computed)
-        if turn.reason is not None:
-            self._finish(request, turn.reason)
-        elif turn.generation.num_free <= 0:
+        if result.reason is not None:
+            self._finish(request, result.reason)
+        elif result.generation.num_free <= 0:
             self.scheduler.shift(request)
             if self.speculator is not None:
                 self.speculator.shifted(request)

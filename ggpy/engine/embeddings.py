@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ggpy.backends.base import Backend, Scales, StepSequence
+from ggpy.engine.compute_outputs import Kind, Parts, Wanted, compute_outputs
 from ggpy.engine.config import Pooling
-from ggpy.engine.outputs import Kind, Parts, Wanted, compute_outputs
 from ggpy.engine.pages import pages_for
 from ggpy.engine.scheduler import Scheduler
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ggpy.engine.core import EngineCore
+from ggpy.engine.generation import Generation
 from ggpy.engine.request import Event
-from ggpy.engine.turn import Generation
 from ggpy.errors import GgpyError
 
 Deliver = Callable[[Event], None]       # called in the engine's thread, which it must not keep waiting

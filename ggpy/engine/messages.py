@@ -18,9 +18,9 @@ from ggpy.backends.base import Scales
 from ggpy.engine.adapters import AdapterInfo
 from ggpy.engine.config import Pooling, SamplingParams
 from ggpy.engine.constraint import ConstraintSpec
+from ggpy.engine.kv_cache import Miss
 from ggpy.engine.metrics import PageUse
 from ggpy.engine.probabilities import ProbabilitySpec, TokenProbability
-from ggpy.engine.radix import Miss
 from ggpy.engine.request import ContextShift, Event, FinishReason
 from ggpy.errors import EngineError, GgpyError
 

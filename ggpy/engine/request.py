@@ -14,9 +14,9 @@ import numpy as np
 from ggpy.backends.base import Scales
 from ggpy.engine.config import SamplingParams
 from ggpy.engine.constraint import ConstraintSpec
+from ggpy.engine.kv_cache import Miss, SequenceKV
 from ggpy.engine.prefix_node import TOKEN_BYTES, to_key
 from ggpy.engine.probabilities import ProbabilitySpec, TokenProbability
-from ggpy.engine.radix import Miss, SequenceKV
 from ggpy.errors import GgpyError
 
 State = Literal["new", "waiting", "running", "finished"]

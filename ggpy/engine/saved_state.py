@@ -25,9 +25,9 @@ from typing import BinaryIO, Protocol
 import msgspec
 
 from ggpy.backends.base import PAGE_TOKENS, KVIdentity
+from ggpy.engine.kv_cache import KVCache, SequenceKV
 from ggpy.engine.pages import pages_for
 from ggpy.engine.prefix_node import TOKEN_BYTES, to_key, to_tokens
-from ggpy.engine.radix import KVCache, SequenceKV
 from ggpy.errors import OutOfPagesError, SavedStateError, printable
 
 MAGIC = b"ggpy-kv\0"

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ggpy.backends.base import PAGE_TOKENS
+from ggpy.engine.kv_cache import KVCache
 from ggpy.engine.pace import Pace
 from ggpy.engine.pages import pages_for
-from ggpy.engine.radix import KVCache
 from ggpy.engine.request import Request
 from ggpy.errors import QueueFullError
 

@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from ggpy.engine.metrics import RequestStats, StepStats
 from ggpy.engine.request import Request
 from ggpy.engine.scheduler import Chunk
-from ggpy.engine.turn import Turn
+from ggpy.engine.step_result import StepResult
 
 
-def step_stats(chunks: Sequence[Chunk], turns: Sequence[Turn], *, step_s: float, forward_s: float,
+def step_stats(chunks: Sequence[Chunk], results: Sequence[StepResult], *, step_s: float, forward_s: float,
                n_preempted: int) -> StepStats:
-    """A step that computed `chunks`, of which `turns` got tokens."""
-    drafting = [turn for turn in turns if turn.num_drafted]
+    """A step that computed `chunks`, of which `results` got tokens."""
+    drafting = [result for result in results if result.num_drafted]
     return StepStats(
         n_rows=sum(chunk.n_rows for chunk in chunks), n_running=len(chunks),
         n_prompt_rows=sum(chunk.length for chunk in chunks if not chunk.is_answer), step_s=step_s, forward_s=forward_s,
         longest=max(len(chunk.request.tokens) for chunk in chunks), n_preempted=n_preempted,
-        n_drafted=sum(turn.num_drafted for turn in drafting), accepted=[turn.num_accepted for turn in drafting])
+        n_drafted=sum(result.num_drafted for result in drafting), accepted=[result.num_accepted for result in drafting])
 
 
 def request_stats(request: Request) -> RequestStats:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ggpy.backends.base import PAGE_TOKENS
-from ggpy.engine.radix import KVCache, SequenceKV
+from ggpy.engine.kv_cache import KVCache, SequenceKV
 
 UNWRITTEN = -1
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ggpy.backends.base import PAGE_TOKENS, Backend, StepSequence
 from ggpy.engine.audit import Difference, audit
-from ggpy.engine.radix import KVCache, SequenceKV
+from ggpy.engine.kv_cache import KVCache, SequenceKV
 
 N_LIVE = 5              # sequences at a time
 MAX_TOKENS = 6 * PAGE_TOKENS

@@ -12,7 +12,7 @@ from ggpy.backends.cpu import CpuBackend
 from ggpy.engine.audit import Difference, audit, audit_stored
 from ggpy.engine.config import EngineConfig, SamplingParams
 from ggpy.engine.core import EngineCore
-from ggpy.engine.radix import KVCache, SequenceKV
+from ggpy.engine.kv_cache import KVCache, SequenceKV
 from ggpy.engine.request import Event, Request
 from ggpy.text import Tokenizer
 from tests.backends.steps import cpu

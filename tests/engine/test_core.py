@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ggpy.arrays import Float32
 from ggpy.engine.config import Pooling, SamplingParams
-from ggpy.engine.radix import Miss
+from ggpy.engine.kv_cache import Miss
 from ggpy.engine.request import ContextShift, Request
 from ggpy.engine.sampling import Sampler
 from ggpy.errors import ConfigError, GrammarError, OutOfMemoryError, PromptTooLongError, QueueFullError, RequestError

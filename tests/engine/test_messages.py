@@ -8,6 +8,7 @@ import pytest
 from ggpy.engine.adapters import AdapterInfo
 from ggpy.engine.config import SamplingParams
 from ggpy.engine.constraint import ConstraintSpec
+from ggpy.engine.kv_cache import Miss
 from ggpy.engine.messages import (
     VERSION,
     AdapterList,
@@ -38,7 +39,6 @@ from ggpy.engine.messages import (
 )
 from ggpy.engine.metrics import PageUse
 from ggpy.engine.probabilities import ProbabilitySpec, TokenProbability
-from ggpy.engine.radix import Miss
 from ggpy.engine.request import ContextShift, Event
 from ggpy.errors import ConfigError, EngineError, GgpyError, PromptTooLongError
 

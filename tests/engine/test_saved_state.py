@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ggpy.backends.base import PAGE_TOKENS, KVIdentity
-from ggpy.engine.radix import KVCache
+from ggpy.engine.kv_cache import KVCache
 from ggpy.engine.saved_state import DIGEST_BYTES, PREFIX, restore_state, save_state
 from ggpy.errors import OutOfPagesError, SavedStateError
 from tests.backends.steps import cpu, sequence

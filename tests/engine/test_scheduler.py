@@ -148,9 +148,14 @@ def test_a_prompt_that_waits_is_not_looked_up_in_each_step(
     driver = make_driver(n_pages=8, n_ctx=256, max_batch_tokens=128)
     driver.add(Request([1] * 128, SamplingParams(temperature=0, ignore_eos=True, max_tokens=40)))
     driver.step()
-    looked_up = []
+    looked_up: list[tuple[Any, ...]] = []
     find = driver.core.cache.find
-    monkeypatch.setattr(driver.core.cache, "find", lambda *args: looked_up.append(args) or find(*args))
+
+    def noted(*args: Any) -> Any:
+        looked_up.append(args)
+        return find(*args)
+
+    monkeypatch.setattr(driver.core.cache, "find", noted)
     waiting = request(200)
     driver.add(waiting)
     for _ in range(10):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggpy.backends.base import PAGE_TOKENS, Backend, StepSequence
-from ggpy.engine.radix import KVCache, SequenceKV
+from ggpy.engine.kv_cache import KVCache, SequenceKV
 from ggpy.engine.request import Request
 from ggpy.engine.speculation.proposer import NOTHING, Proposal
 from ggpy.errors import ConfigError

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from ggpy.engine.radix import Miss
+from ggpy.engine.kv_cache import Miss
 from tests.engine.page_store import PageStore
 
 FULL: int | None = None

@@ -12,7 +12,7 @@ import numpy as np
 
 from ggpy.arrays import Float32
 from ggpy.backends.base import Backend, Scales, StepSequence
-from ggpy.engine.radix import SequenceKV
+from ggpy.engine.kv_cache import SequenceKV
 from ggpy.engine.scheduler import Scheduler
 from ggpy.errors import OutOfMemoryError
 

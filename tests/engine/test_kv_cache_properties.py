@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ggpy.backends.base import PAGE_TOKENS
+from ggpy.engine.kv_cache import SequenceKV
 from ggpy.engine.pages import pages_for
 from ggpy.engine.prefix_node import PAGE_BYTES, Node, to_tokens
-from ggpy.engine.radix import SequenceKV
 from tests.engine.page_store import UNWRITTEN, PageStore
 
 TABLE_PAGES = 8

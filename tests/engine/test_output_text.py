@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ggpy.engine.output import OutputText
+from ggpy.engine.output_text import OutputText
 
 
 class Pieces:
