@@ -76,12 +76,12 @@ class Compiler:
 
     def __init__(self, core: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self.done = threading.Event()
-        self.n_waiting = 0
+        self.waiting = threading.Semaphore(0)       # one for each request that has come to wait
         prepare = core.prepare
 
         def slow(request: Request) -> Any:
             if request.params.mirostat:
-                self.n_waiting += 1
+                self.waiting.release()
                 assert self.done.wait(ENOUGH_S)
             return prepare(request)
 
@@ -109,7 +109,7 @@ def test_who_needs_nothing_compiled_waits_for_nobody(compiling: tuple[Asker, Com
     asker.service.obey(GetMetrics(101))
     assert asker.last_of(100).finish_reason == "length"
     assert "llamacpp:prompt_tokens_total" in str(asker.reply_to(101).value)
-    assert compiler.n_waiting == len(waiting)
+    assert all(compiler.waiting.acquire(timeout=ENOUGH_S) for _ in waiting)
     compiler.done.set()
     assert all(asker.last_of(i).finish_reason == "length" for i in waiting)
 
