@@ -68,8 +68,10 @@ def check_key(request: web.Request, settings: ServerSettings, path: str) -> None
     """Raise AuthenticationError unless the request has one of the keys, or needs none."""
     if not settings.api_keys or path in PUBLIC or is_page(request, settings):
         return
-    given = (request.headers.get("Authorization") or request.headers.get("X-Api-Key") or "").removeprefix("Bearer ")
-    data = given.encode("utf-8", "surrogateescape")
-    matches = [hmac.compare_digest(data, key.encode()) for key in settings.api_keys]       # all, in constant time
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    given = [token if scheme.lower() == "bearer" else request.headers.get("Authorization", ""),
+             request.headers.get("X-Api-Key", "")]
+    matches = [hmac.compare_digest(data.encode("utf-8", "surrogateescape"), key.encode())
+               for data in given for key in settings.api_keys]       # all, in constant time
     if not any(matches):
         raise AuthenticationError("Invalid API Key")

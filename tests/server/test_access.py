@@ -20,7 +20,8 @@ def test_a_key_is_needed_but_for_health(make_server: Callable[..., Served]) -> N
     assert server.get("/health").status == 200
     for path in ("/v1/models", "/props", "/nothing"):
         assert (server.get(path).status, server.get(path).error["type"]) == (401, "authentication_error")
-    for headers in ({"Authorization": "Bearer secret"}, {"Authorization": "other"}, {"X-Api-Key": "secret"}):
+    for headers in ({"Authorization": "Bearer secret"}, {"Authorization": "other"}, {"X-Api-Key": "secret"},
+                    {"Authorization": "bearer secret"}, {"Authorization": "Basic eA==", "X-Api-Key": "secret"}):
         assert server.get("/v1/models", **headers).status == 200
     for headers in ({"Authorization": "Bearer secretx"}, {"X-Api-Key": "\xe9"}, {"Authorization": "Bearer "}):
         assert server.get("/v1/models", **headers).status == 401
