@@ -19,7 +19,7 @@ def main(args: argparse.Namespace) -> int:
 
     from ggpy.kernels.cpu.level import current_level
     from ggpy.server.discovery import find_entries
-    from ggpy.server.models import Entry
+    from ggpy.server.models import Entry, check_source
     from ggpy.server.run import serve
 
     config.use_llama_cache()
@@ -28,6 +28,8 @@ def main(args: argparse.Namespace) -> int:
     current_level()             # a wrong GGPY_CPU is said before anything else happens
     if args.hf_token is not None:
         os.environ["HF_TOKEN"] = args.hf_token
+    if source is not None:
+        check_source(source, is_offline=settings.is_offline)
     entries = find_entries(settings) if source is None else [
         Entry(model_name(settings, source), source, settings.aliases, settings.tags)]
     asyncio.run(serve(settings, entries, is_single=source is not None))

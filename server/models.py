@@ -12,8 +12,9 @@ from typing import Literal
 from ggpy.engine.config import SamplingParams
 from ggpy.engine.messages import Progress, Ready
 from ggpy.engine.process_client import ProcessClient
-from ggpy.errors import GgpyError
+from ggpy.errors import GgpyError, PullError
 from ggpy.gguf import GGUFFile
+from ggpy.hub import catalogue, names
 from ggpy.hub.resolve import resolve_model
 from ggpy.hub.store import StoredModel
 from ggpy.loading import ModelOptions, load_core
@@ -108,6 +109,20 @@ class Entry:
             return self.last.info.size_bytes
         path = Path(self.source)
         return path.stat().st_size if path.is_file() else None
+
+
+def check_source(source: str, *, is_offline: bool) -> None:
+    """Raise PullError for the name of no model, and GGUFError for a file that is none; what may be pulled is right."""
+    if names.is_hub_name(source):
+        names.parse(source)
+    may_be_pulled = not is_offline and (names.is_hub_name(source) or catalogue.find(source) is not None)
+    try:
+        path = resolve_model(source, offline=True)
+    except PullError:
+        if not may_be_pulled:
+            raise
+    else:
+        info_of_file(GGUFFile(path))
 
 
 async def open_model(entry: Entry, settings: ServerSettings) -> LoadedModel:

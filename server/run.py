@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 import signal
 import socket
 import ssl
 import sys
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from ggpy.backends.base import PAGE_TOKENS
 from ggpy.errors import ConfigError, GgpyError
 from ggpy.server.app import make_app
 from ggpy.server.context import Server
 from ggpy.server.manager import ModelManager
-from ggpy.server.models import Entry
+from ggpy.server.models import Entry, LoadedModel
 from ggpy.server.settings import ServerSettings
 
 CLOSING_S = 0.2         # in which connections without an answer that is waited for end by themselves
@@ -48,7 +52,7 @@ async def serve(settings: ServerSettings, entries: list[Entry], *, is_single: bo
                 server.start(server.models.load(entry))
         with signals(stop, hurry):
             say(f"listening on {', '.join(addresses)}")
-            await until(stop, loading)
+            await until(stop, loading, lambda model: introduce(model, settings, addresses))
             server.is_ending = True
             await drain(server, runner, hurry)
     finally:
@@ -67,15 +71,26 @@ def is_own_fault(record: logging.LogRecord) -> bool:
     return not isinstance(error, HttpProcessingError | web.RequestPayloadError)
 
 
-async def until(stop: asyncio.Event, loading: asyncio.Task[object] | None) -> None:
+async def introduce(model: LoadedModel, settings: ServerSettings, addresses: Sequence[str]) -> None:
+    """Say what is there now, and where."""
+    n_tokens = max((sum(use) for use in (await model.client.status()).pages), default=0) * PAGE_TOKENS
+    room = f": {model.n_ctx:,} tokens for a request" + (f", {n_tokens:,} for all together" if n_tokens else "")
+    say(f"the model is ready: {model.info.path.name}{room}")
+    if settings.has_ui and addresses[0].startswith("http"):
+        # what means all addresses is none that every browser takes
+        url = addresses[0].replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+        say(f"chat with it at {url}/")
+
+
+async def until(stop: asyncio.Event, loading: asyncio.Task[LoadedModel] | None,
+                introduce: Callable[[LoadedModel], Awaitable[None]]) -> None:
     """Wait for `stop`. Raises what `loading` raises."""
     stopping = asyncio.create_task(stop.wait())
     try:
         if loading is not None:
             await asyncio.wait([stopping, loading], return_when=asyncio.FIRST_COMPLETED)
             if loading.done():
-                loading.result()
-                say("the model is ready")
+                await introduce(loading.result())
         await stopping
     finally:
         stopping.cancel()
@@ -136,12 +151,19 @@ async def listen(runner: web.AppRunner, settings: ServerSettings) -> list[str]:
                                reuse_port=settings.reuse_port or None)
             await site.start()
         except OSError as error:
-            raise ConfigError(f"cannot listen on {host}, port {port}: {error.strerror or error}; --host and --port "
+            raise ConfigError(f"cannot listen on {host}, port {port}: {reason(error)}; --host and --port "
                               "choose another address") from error
         port = runner.addresses[-1][1]      # the one that the system picked
         name = f"[{host.strip('[]')}]" if ":" in host else host
         urls.append(f"http{'s' if context else ''}://{name}:{port}{settings.api_prefix}")
     return urls
+
+
+def reason(error: OSError) -> str:
+    """Why it failed; asyncio's own text has the address once more, as Python writes it."""
+    # names that cannot be found have numbers of their own
+    number = error.errno or 0
+    return os.strerror(number) if number in errno.errorcode else error.strerror or str(error)
 
 
 def remove_dead_socket(path: Path) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import json
+import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -123,14 +126,45 @@ def test_an_answer_in_one_piece_that_is_cut_off_is_an_error(tiny_model: Path) ->
         assert process.wait(TIMEOUT_S) == 0
 
 
+def test_it_says_what_there_is_and_where(tiny_model: Path) -> None:
+    """The file, how many tokens fit, and the page; nothing of a page that is not there."""
+    flags = ("-m", str(tiny_model), "-c", "256", "-np", "2", "-t", "1")
+    with serving(*flags) as (process, port):
+        wait_ready(port)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=TIMEOUT_S)
+        assert f"the model is ready: {tiny_model.name}: 128 tokens for a request, 256 for all together\n" in said
+        assert f"chat with it at http://127.0.0.1:{port}/\n" in said
+
+
+def test_a_port_that_is_taken_is_said_in_plain_words() -> None:
+    """The address once."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = subprocess.run([sys.executable, "-m", "ggpy", "serve", "--port", str(port)], capture_output=True,
+                                text=True, timeout=TIMEOUT_S, check=False)
+    assert result.returncode == 2
+    assert f"cannot listen on 127.0.0.1, port {port}: {os.strerror(errno.EADDRINUSE)}; --host and" in result.stderr
+
+
+def test_a_wrong_name_is_said_before_it_listens() -> None:
+    """Whoever waits for the address does not go on."""
+    result = subprocess.run([sys.executable, "-m", "ggpy", "serve", "--port", "0", "no-such-model"],
+                            capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert result.returncode == 1
+    assert "no-such-model" in result.stderr
+    assert "listening" not in result.stderr
+
+
 def test_a_model_that_cannot_be_loaded_ends_it(tmp_path: Path) -> None:
-    """With the reason and exit code 1."""
+    """With the reason and exit code 1, before it listens."""
     (tmp_path / "bad.gguf").write_bytes(b"GGUF but not")
     result = subprocess.run([sys.executable, "-m", "ggpy", "serve", "--port", "0", "-m", str(tmp_path / "bad.gguf")],
                             capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert result.returncode == 1
     assert "ggpy serve:" in result.stderr
     assert "bad.gguf" in result.stderr
+    assert "listening" not in result.stderr
     assert "Traceback" not in result.stderr
 
 
