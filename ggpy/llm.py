@@ -42,8 +42,8 @@ class LLM:
     `model` is a path to a GGUF file or a name, such as "smollm2" or "hf:user/repo:QUANT", pulled if it is absent.
     `chat_template`, Jinja source, compiled or a built-in name such as "chatml", takes the place of the file's.
 
-    `n_ctx` is how many tokens a prompt and its answer may have together (None: the model's, at most 4096 and no more
-    than memory allows). `pool_tokens` is how many there is room for, of all requests together (None: `n_ctx`); where it
+    `n_ctx` is how many tokens a prompt and its answer may have together (None: the model's, as far as memory
+    allows). `pool_tokens` is how many there is room for, of all requests together (None: `n_ctx`); where it
     is short, requests take turns.
 
     `compute` "f32" is exact and slow; `cache_type_k` and `cache_type_v`, the types in which keys and values are kept,

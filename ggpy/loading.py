@@ -27,7 +27,7 @@ Path = str | os.PathLike[str]
 Lora = Path | tuple[Path, float]                # an adapter's file, and how much of it requests get: 1
 Progress = Callable[[str, int, int], None]      # kernel just compiled, how many are done, of how many
 
-DEFAULT_N_CTX = 4096
+USUAL_N_CTX = 4096      # of an encoder, whose work memory grows with it, and of forecasts
 DEFAULT_BATCH_TOKENS = 512
 MAX_RUNNING = 64        # requests of one step, at most; logits are kept for so many rows
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)       # in the order of llama.cpp's numbers
@@ -121,7 +121,7 @@ def open_encoder(gguf: GGUFFile, tokenizer: Tokenizer, options: ModelOptions,
                  progress: Progress | None = None) -> EngineCore:
     """As `open_core`, of a model that computes each text whole, in one step, and keeps nothing of it."""
     hparams = hparams_of(gguf)
-    n_ctx = min(options.n_ctx or DEFAULT_N_CTX, hparams.n_ctx_train)
+    n_ctx = min(options.n_ctx or USUAL_N_CTX, hparams.n_ctx_train)
     if options.n_ctx is not None and n_ctx < options.n_ctx:
         logger.warning("the context is %s tokens, not %s: the model was made for no more", f"{n_ctx:,}",
                        f"{options.n_ctx:,}")
@@ -215,9 +215,9 @@ def open_backend(gguf: GGUFFile, model: Model, **options: Any) -> Backend:
 
 
 def default_n_ctx(hparams: HParams, cache_type_k: KVType, cache_type_v: KVType) -> int:
-    """The model's context, cut to DEFAULT_N_CTX tokens and to half of the available memory."""
+    """The model's context, cut to what half of the available memory holds; pages take memory when they are used."""
     token_bytes = kv_bytes(hparams.k_width, cache_type_k) + kv_bytes(hparams.v_width, cache_type_v)
-    n_ctx = min(hparams.n_ctx_train, DEFAULT_N_CTX)
+    n_ctx = hparams.n_ctx_train
     available = available_memory_bytes()
     if available is not None:
         n_ctx = min(n_ctx, max(PAGE_TOKENS, available // 2 // max(1, token_bytes)))

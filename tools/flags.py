@@ -211,7 +211,7 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
     """How the model is loaded and run."""
     group = parser.add_argument_group("loading")
     group.add_argument("-c", "--ctx-size", type=whole_number(2, or_zero=True), default=0, metavar="N",
-                       help="tokens that a conversation may hold; 0: the model's, at most 4096 (default: 0)")
+                       help="tokens that a conversation may hold; 0: the model's, as far as memory allows (default: 0)")
     group.add_argument("--pool-tokens", type=whole_number(2, or_zero=True), default=0, metavar="N",
                        help="tokens whose keys and values are kept, earlier conversations' too; 0: as -c (default: 0)")
     group.add_argument("--step-ms", type=_milliseconds, default=DEFAULT_STEP_MS, metavar="MS",

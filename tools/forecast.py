@@ -16,11 +16,11 @@ from ggpy.graph.ops import ExpertLinear, Linear
 from ggpy.graph.plan import Plan
 from ggpy.kernels.cpu.attention_memory import attention_partials_bytes
 from ggpy.kernels.cpu.packing import packing_of
-from ggpy.loading import DEFAULT_N_CTX, MAX_RUNNING
+from ggpy.loading import USUAL_N_CTX, MAX_RUNNING
 from ggpy.machine import usable_cores
 from ggpy.models import build_model
 
-MAX_BATCH_TOKENS = EngineConfig(n_ctx=DEFAULT_N_CTX).max_batch_tokens
+MAX_BATCH_TOKENS = EngineConfig(n_ctx=USUAL_N_CTX).max_batch_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class Forecast:
 
 def forecast(file: GGUFFile, n_ctx_train: int | None, kv_bytes_per_token: int | None) -> tuple[Forecast, str | None]:
     """The forecast, and why ggpy cannot run the model if that is so: then it is made from the tensors alone."""
-    sizes = sorted({min(DEFAULT_N_CTX, n_ctx_train or DEFAULT_N_CTX), n_ctx_train or DEFAULT_N_CTX})
+    sizes = sorted({min(USUAL_N_CTX, n_ctx_train or USUAL_N_CTX), n_ctx_train or USUAL_N_CTX})
     try:
         model = build_model(file)
         plan = lower(model.graph, wants_int8=lambda tensor: packing_of(tensor.type).int8,

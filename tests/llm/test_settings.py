@@ -27,7 +27,7 @@ def test_the_context_is_the_models_cut_to_memory(load: Callable[..., LLM], monke
     """Half of what is available may go to keys and values."""
     llm = load()
     trained = llm.metadata.get_int("llama.context_length")
-    assert llm.n_ctx == min(trained, 4096)
+    assert llm.n_ctx == trained
     monkeypatch.setattr(ggpy.loading, "available_memory_bytes", lambda: 1000)
     assert load().n_ctx == PAGE_TOKENS
 

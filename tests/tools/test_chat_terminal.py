@@ -400,7 +400,7 @@ def test_a_real_model_on_a_terminal(model_path: Callable[[str], Path], tmp_path:
     (tmp_path / "kernels").symlink_to(config.kernels_dir())      # but the history is not the user's
     with Terminal("-m", "ggpy", "run", str(model_path("smollm2")), "-n", "8", "--temp", "0",
                   env={"GGPY_HOME": str(tmp_path)}) as terminal:
-        terminal.expect("4,096 tokens (0%)")
+        terminal.expect("8,192 tokens (0%)")
         for question in ("Name a colour.", "Another."):
             terminal.type(question + "\r")
             terminal.expect("tokens/s")
