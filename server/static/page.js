@@ -233,6 +233,7 @@ function bodyOf() {
 }
 
 async function complete() {
+  const mine = messages;        // a new chat may begin meanwhile
   const answer = { role: "assistant", content: "" };
   const box = addMessage(answer);
   const told = { n: 0, startMs: performance.now(), firstMs: 0, timings: null, usage: null, reason: "", isDrawing: false };
@@ -250,7 +251,7 @@ async function complete() {
   running = null;
   setRunning(false);
   showAnswer(box, answer);
-  if (answer.content || answer.reasoning_content) messages.push(answer);
+  if (answer.content || answer.reasoning_content) mine.push(answer);
   addFoot(box, answer, noteOf(told));
   $("status").textContent = "";
 }
