@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Literal
 
 from ggpy.engine.probabilities import TokenProbability
 from ggpy.server.answer_meaning import same_answers
-from ggpy.server.chat_constraint import ToolChoice, answer_constraint, check_choice
+from ggpy.server.chat_constraint import ToolChoice, answer_constraint, check_choice, check_left_out
 from ggpy.server.chat_messages import Continuation, template_messages
 from ggpy.server.chat_reader import AnswerReader
 from ggpy.server.chat_thoughts import ThoughtLimit, ThoughtSwitch, read_limited
@@ -20,6 +22,8 @@ from ggpy.server.template_options import takes_tools, tools_for_template
 from ggpy.text import ChatPrompt, tool_calls
 from ggpy.text.reasoning import ReasoningFormat
 from ggpy.text.tool_calls import AnswerStyle, Event, ToolFormat
+
+logger = logging.getLogger("ggpy")
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 
@@ -145,6 +149,8 @@ def render(model: LoadedModel, request: ChatRequest) -> tuple[ChatPrompt, bool]:
 def _prepare(model: LoadedModel, request: ChatRequest) -> PreparedChat:
     check_choice(request.tools, request.tool_choice)
     if request.tools and not takes_tools(model):        # the model would not see them
+        check_left_out(request.tools, request.tool_choice, model.name)
+        warn_of_tools(model.name)
         request = replace(request, tools=(), tool_choice="auto")
     prompt, is_open = render(model, request)
     style = model.answer_style
@@ -156,6 +162,13 @@ def _prepare(model: LoadedModel, request: ChatRequest) -> PreparedChat:
         request=request, prompt=prompt, style=style, is_open=is_open,
         job=replace(request.job, tokens=prompt_tokens(model, request, prompt), constraint=constraint),
         tool_format=style.tool_format if has_calls or style.tool_format.reads_thoughts else None)
+
+
+@cache
+def warn_of_tools(model: str) -> None:
+    """Say once that `model` gets no tools."""
+    logger.warning("%s: its chat template does not write tools, so requests that bring some are answered without them",
+                   model)
 
 
 def prompt_tokens(model: LoadedModel, request: ChatRequest, prompt: ChatPrompt) -> list[int]:

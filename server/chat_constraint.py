@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ggpy.engine.constraint import ConstraintSpec
+from ggpy.engine.structured.closed_objects import read_schema
 from ggpy.errors import RequestError
 from ggpy.server.errors import FieldError
-from ggpy.text.tool_calls import AnswerStyle, ToolFormat
+from ggpy.text.tool_calls import AnswerStyle, ToolFormat, function_of, name_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +29,27 @@ def check_choice(tools: Sequence[Mapping[str, Any]], choice: ToolChoice) -> None
     """Raises FieldError if a tool has no name, or if there is none that has to be called."""
     names = []
     for i, tool in enumerate(tools):
-        function = tool.get("function", tool) if isinstance(tool, Mapping) else None
-        name = function.get("name") if isinstance(function, Mapping) else None
+        name = name_of(tool)
         if not isinstance(name, str) or not name:
             raise FieldError(f"tools[{i}]", "expected an object with the name of a function")
         names.append(name)
     if isinstance(choice, ToolName) and choice.name not in names:
         known = ", ".join(names) or "none"
         raise FieldError("tool_choice", f"there is no tool {choice.name!r:.80}; there are: {known:.400}")
+
+
+def check_left_out(tools: Sequence[Mapping[str, Any]], choice: ToolChoice, model: str) -> None:
+    """What is wrong with tools that the template of `model` does not write.
+
+    Raises RequestError if one of them has to be called, and GrammarError for a schema, as other models would.
+    """
+    if choice not in ("auto", "none"):
+        raise RequestError(f'"{model}" does not support tools: its chat template does not write them, so none can be '
+                           'called; leave tool_choice at "auto", or take another model or --chat-template')
+    for i, tool in enumerate(tools):
+        parameters = function_of(tool).get("parameters")
+        if parameters is not None:
+            read_schema(parameters, f"tools[{i}].parameters")
 
 
 def answer_constraint(content: ConstraintSpec | None, style: AnswerStyle, *, is_open: bool, is_off: bool = False,
@@ -90,7 +104,3 @@ def opened_call(tool_format: ToolFormat, tools: Sequence[Mapping[str, Any]], cho
 def schema_of(content: ConstraintSpec) -> Any:
     """The schema of JSON."""
     return json.loads(content.source) if content.kind == "json_schema" else {"type": "object"}
-
-
-def name_of(tool: Mapping[str, Any]) -> Any:
-    return tool.get("function", tool)["name"]

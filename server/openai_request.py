@@ -25,6 +25,7 @@ from ggpy.server.sampling_fields import MAX_COUNT, read_constraint, schema_const
 from ggpy.server.settings import ServerSettings
 from ggpy.server.template_options import template_variables
 from ggpy.text.reasoning import ReasoningFormat
+from ggpy.text.tool_calls import name_of
 
 USUAL_PROBS = 20        # if a request does not say how many
 REASONING_FORMATS: tuple[ReasoningFormat, ...] = ("auto", "none", "deepseek", "deepseek-legacy")
@@ -73,8 +74,8 @@ def read_tools(fields: Fields) -> tuple[list[Any], ToolChoice]:
     choice = fields.nested("tool_choice")
     if choice.text("type") == "allowed_tools":
         allowed = choice.nested("allowed_tools") if "allowed_tools" in choice else choice
-        names = {tool_name(tool) for tool in allowed.array("tools") or []}
-        return [tool for tool in tools if tool_name(tool) in names], read_mode(fields, allowed.text("mode"))
+        names = [name_of(tool) for tool in allowed.array("tools") or []]
+        return [tool for tool in tools if name_of(tool) in names], read_mode(fields, allowed.text("mode"))
     function = choice.nested("function") if "function" in choice else choice
     name = function.text("name")
     if name is None:
@@ -90,12 +91,6 @@ def read_mode(fields: Fields, mode: str | None) -> Literal["auto", "none", "requ
     if mode == "none":
         return "none"
     raise fields.error("tool_choice", f"Invalid tool_choice: {mode:.80}; expected auto, none, required or a function")
-
-
-def tool_name(tool: Any) -> Any:
-    """The name of a tool, inside `function` or beside its type."""
-    function = tool.get("function", tool) if isinstance(tool, dict) else None
-    return function.get("name") if isinstance(function, dict) else None
 
 
 def read_continuation(fields: Fields, settings: ServerSettings) -> Continuation:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ggpy.server.chat import warn_of_tools
 from tests.server.conftest import CHATML, Served
 
 CHATS = "/v1/chat/completions"
@@ -113,15 +114,34 @@ def test_what_is_wrong_with_a_field_is_told(server: Served, fields: dict[str, An
         assert (reply.status, reply.error["type"]) == (400, "invalid_request_error")
 
 
-def test_tools_need_a_template_that_writes_them(server: Served, make_server: Callable[..., Served]) -> None:
-    """They are left out where it does not, as llama-server does; without Jinja they are an error."""
+def test_tools_need_a_template_that_writes_them(server: Served, make_server: Callable[..., Served],
+                                                caplog: pytest.LogCaptureFixture) -> None:
+    """They are left out where it does not, as llama-server does, with a warning; without Jinja they are an error."""
+    warn_of_tools.cache_clear()
     tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
-    plain = chat(server, tools=tools, tool_choice="required")
+    plain = chat(server, tools=tools)
+    chat(server, tools=tools)
+    assert caplog.text.count("tiny: its chat template does not write tools") == 1
     assert plain["usage"]["prompt_tokens"] == chat(server)["usage"]["prompt_tokens"]
     assert "tool_calls" not in plain["choices"][0]["message"]
     for fields in ({"tools": tools}, {"tool_choice": "none"}):
         reply = make_server(uses_jinja=False).post(CHATS, {"messages": HI, **fields})
         assert (reply.status, "requires --jinja" in reply.error["message"]) == (400, True)
+
+
+@pytest.mark.parametrize(("fields", "message"), [
+    ({"tool_choice": "required"}, '"tiny" does not support tools'),
+    ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, '"tiny" does not support tools'),
+    ({"parameters": {"type": "objekt"}}, "tools[0].parameters"),
+])
+def test_tools_that_are_left_out_are_checked(server: Served, fields: dict[str, Any], message: str) -> None:
+    """None of them can have to be called, and schemas are as wrong as where they are written."""
+    given = dict(fields)
+    function = {"name": "f", "parameters": given.pop("parameters", {"type": "object"})}
+    reply = server.post(CHATS, {"messages": HI, "max_tokens": 2, **given,
+                                "tools": [{"type": "function", "function": function}]})
+    assert reply.status == 400
+    assert message in reply.error["message"]
 
 
 def test_thoughts_that_the_template_opens_are_closed_where_they_are_off(make_server: Callable[..., Served]) -> None:

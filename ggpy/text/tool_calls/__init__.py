@@ -14,6 +14,8 @@ from ggpy.text.tool_calls.events import (
 from ggpy.text.tool_calls.format import CallOpening, CallShape, ToolFormat
 from ggpy.text.tool_calls.known import FORMATS
 from ggpy.text.tool_calls.parser import AnswerParser, parse_answer
+from ggpy.text.tool_calls.tool_list import function_of, name_of
 
 __all__ = ["FORMATS", "Answer", "AnswerParser", "AnswerStyle", "CallArguments", "CallBegin", "CallEnd", "CallOpening",
-           "CallShape", "Content", "Event", "Reasoning", "ToolCall", "ToolFormat", "detect", "parse_answer"]
+           "CallShape", "Content", "Event", "Reasoning", "ToolCall", "ToolFormat", "detect", "function_of", "name_of",
+           "parse_answer"]

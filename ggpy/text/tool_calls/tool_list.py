@@ -9,14 +9,25 @@ from typing import Any
 from ggpy.text.tool_calls.json_text import loaded
 
 
+def function_of(tool: Any) -> Mapping[str, Any]:
+    """What a tool says of its function: inside `function`, or beside its type; nothing if it is malformed."""
+    function = tool.get("function", tool) if isinstance(tool, Mapping) else None
+    return function if isinstance(function, Mapping) else {}
+
+
+def name_of(tool: Any) -> Any:
+    """The name of a tool; None if it has none."""
+    return function_of(tool).get("name")
+
+
 class ToolList:
     """Tools as OpenAI's API has them. What is malformed in them counts as not said."""
 
     def __init__(self, tools: Sequence[Mapping[str, Any]] | None = None) -> None:
         self._parameters: dict[str, Mapping[str, Any]] = {}
         for tool in tools or ():
-            function = tool.get("function", tool)
-            if isinstance(function, Mapping) and isinstance(function.get("name"), str):
+            function = function_of(tool)
+            if isinstance(function.get("name"), str):
                 schema = function.get("parameters", function.get("input_schema"))
                 properties = schema.get("properties") if isinstance(schema, Mapping) else None
                 self._parameters[function["name"]] = properties if isinstance(properties, Mapping) else {}
