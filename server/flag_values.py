@@ -54,6 +54,7 @@ def server_settings(args: argparse.Namespace) -> ServerSettings:
         has_metrics=args.metrics, has_props=args.props, has_embeddings=args.embedding or args.reranking,
         has_reranking=args.reranking, pooling="rank" if args.reranking else args.pooling,
         embd_normalize=args.embd_normalize, n_batch=args.batch_size, slot_save_path=args.slot_save_path,
+        record_path=args.record,
         is_offline=args.offline, models_dir=args.models_dir, models_preset=args.models_preset, argv=args.argv,
         models_max=args.models_max, autoload=args.models_autoload,
         fake_delay_s=config.fake_delay_s(),

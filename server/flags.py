@@ -162,6 +162,8 @@ def _add_service_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--props", action="store_true", help="take POST /props")
     group.add_argument("--slots", action=argparse.BooleanOptionalAction, default=True, help="serve /slots (default)")
     group.add_argument("--slot-save-path", type=_folder, metavar="DIR", help="where what was read can be saved")
+    group.add_argument("--record", type=Path, metavar="FILE", help="write a trace of all requests, without their text, "
+                       "which `ggpy bench serve --trace FILE` sends again")
     group.add_argument("-sps", "--slot-prompt-similarity", type=share, default=SIMILARITY, metavar="F",
                        help="a request gets the slot whose text it goes on with by more than this share, 0 to 1 "
                        f"(default: {SIMILARITY:g})")

@@ -171,6 +171,8 @@ async def generate(model: LoadedModel, job: Job) -> AsyncGenerator[Delta, None]:
     finally:
         for answer in answers:
             model.slots.leave(answer.task, answer.computed_tokens if job.uses_cache else ())
+            if model.recorder is not None:
+                model.recorder.add(answer.start_s, job.tokens, answer.tokens)
 
 
 def new_salt() -> int:

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 from ggpy.engine.async_client import AsyncClient
+from ggpy.engine.recording import Recorder
 from ggpy.errors import GgpyError, RequestError
 from ggpy.machine import available_memory_bytes
 from ggpy.server.errors import LoadingError
@@ -35,6 +36,7 @@ class ModelManager:
         self.is_single = is_single              # one model, whatever requests call it
         self.entries = {entry.name: entry for entry in entries}
         self._max_loaded = math.inf if is_single or not settings.models_max else settings.models_max
+        self.recorder: Recorder | None = None   # of all models
         self._turn = asyncio.Lock()             # of whoever loads next: they come in order
         self._changed = asyncio.Event()         # a model became idle, or was unloaded
         self._held_up: asyncio.Event | None = None      # what requests wait for until there is room; None: they go on
@@ -166,7 +168,7 @@ class ModelManager:
                 queue.put_nowait({"model": model, "event": event, "data": data})
 
     async def aclose(self) -> None:
-        """End all engines."""
+        """End all engines, and the recording."""
         entries = self.entries.values()
         for entry in entries:
             if entry.loading is not None:
@@ -174,6 +176,8 @@ class ModelManager:
         await asyncio.gather(*(entry.loading for entry in entries if entry.loading is not None), return_exceptions=True)
         clients = {id(entry.loaded.client): entry.loaded.client for entry in entries if entry.loaded is not None}
         await asyncio.gather(*(client.aclose("cancel") for client in clients.values()))
+        if self.recorder is not None:
+            self.recorder.close()
 
     @contextmanager
     def _using(self, client: AsyncClient) -> Iterator[None]:
@@ -211,6 +215,7 @@ class ModelManager:
                 entry.loaded = entry.last = await open_model(entry, entry.settings or self.settings)
                 set_aside()
             assert entry.loaded is not None
+            entry.loaded.recorder = self.recorder
             entry.last_used_s, entry.metrics = time.monotonic(), None
             self._set_state(entry, "loaded")
             return entry.loaded

@@ -12,6 +12,7 @@ from typing import Literal
 from ggpy.engine.config import SamplingParams
 from ggpy.engine.messages import Progress, Ready
 from ggpy.engine.process_client import ProcessClient
+from ggpy.engine.recording import Recorder
 from ggpy.errors import GgpyError, PullError
 from ggpy.gguf import GGUFFile
 from ggpy.hub import catalogue, names
@@ -54,6 +55,7 @@ class LoadedModel:
     shows_special: bool = False     # its answers have control tokens, too
     answers: AnswerMemory = field(default_factory=AnswerMemory)
     fingerprint: str = ""           # of its file
+    recorder: Recorder | None = None        # notes what is answered
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -18,6 +18,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from ggpy.backends.base import PAGE_TOKENS
+from ggpy.engine.recording import Recorder
 from ggpy.errors import ConfigError, GgpyError
 from ggpy.server.app import make_app
 from ggpy.server.context import Server
@@ -33,7 +34,7 @@ logger = logging.getLogger("ggpy")
 async def serve(settings: ServerSettings, entries: list[Entry], *, is_single: bool) -> None:
     """Serve until SIGINT or SIGTERM, then let what runs come to its end; a second signal ends it at once.
 
-    Raises ConfigError if the server cannot listen, and what loading the only model raises.
+    Raises ConfigError if the server cannot listen or record, and what loading the only model raises.
     """
     logging.getLogger("aiohttp.server").addFilter(is_own_fault)
     server = Server(settings, ModelManager(settings, entries, is_single=is_single))
@@ -44,6 +45,8 @@ async def serve(settings: ServerSettings, entries: list[Entry], *, is_single: bo
     watching = asyncio.create_task(server.models.watch())
     try:
         addresses = await listen(runner, settings)
+        if settings.record_path is not None:
+            server.models.recorder = Recorder(settings.record_path)
         if is_single:
             server.models.single.state = "loading"
             loading = asyncio.create_task(server.models.load(server.models.single))

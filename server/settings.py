@@ -67,6 +67,7 @@ class ServerSettings:
     embd_normalize: int = 2
     n_batch: int = 2048                             # tokens of which /infill makes its prompt
     slot_save_path: Path | None = None              # folder of saved slots
+    record_path: Path | None = None                 # where a trace of all requests is written, without their text
     is_offline: bool = False                        # pull no model
     models_dir: Path | None = None
     models_max: int = 4                             # models that are loaded at the same time, where none is given

@@ -121,7 +121,7 @@ class BlockIds:
 class Recorder:
     """Writes a trace of the requests that an engine has answered; any thread may add to it.
 
-    Raises ConfigError if the file exists: its numbers would mean other blocks.
+    Raises ConfigError if the file exists, for its numbers would mean other blocks, and if it cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -129,6 +129,8 @@ class Recorder:
             self._file = path.open("x", encoding="utf-8", newline="\n")
         except FileExistsError:
             raise ConfigError(f"{path} exists; a recording needs a file of its own") from None
+        except OSError as error:
+            raise ConfigError(f"{path}: {error.strerror}; a recording needs a file that can be written") from error
         self._blocks = BlockIds()
         self._lock = threading.Lock()
         self._start_s: float | None = None

@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 
+from ggpy.engine.recording import read_trace
+
 TIMEOUT_S = 60.0
 
 
@@ -126,6 +128,30 @@ def test_an_answer_in_one_piece_that_is_cut_off_is_an_error(tiny_model: Path) ->
         assert process.wait(TIMEOUT_S) == 0
 
 
+def test_what_was_asked_is_recorded_and_can_be_sent_again(tiny_model: Path, tmp_path: Path) -> None:
+    """A line for each answer, also of several to a prompt, and also of one whose client is gone; no text."""
+    trace = tmp_path / "trace.jsonl"
+    with serving("-m", str(tiny_model), "-c", "256", "-t", "1", "--record", str(trace)) as (process, port):
+        wait_ready(port)
+        prompt = list(range(40, 110))
+        body = {"n_predict": 6, "ignore_eos": True, "temperature": 0, "return_tokens": True}
+        first = json.load(ask(port, "POST", "/completion", {**body, "prompt": prompt}))
+        turn = [*prompt, *first["tokens"], 7, 8]
+        json.load(ask(port, "POST", "/completion", {**body, "prompt": turn, "n": 2}))
+        left = ask(port, "POST", "/completion", {**body, "prompt": [40], "n_predict": 200, "stream": True})
+        left.readline()
+        left.close()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(TIMEOUT_S) == 0
+    lines = read_trace(trace)
+    assert [(line.input_length, line.parent) for line in lines] == [(70, None), (78, 0), (78, 0), (1, None)]
+    assert [line.output_length for line in lines[:3]] == [6, 6, 6]
+    assert lines[0].hash_ids[:2] == lines[1].hash_ids[:2]
+    bench = subprocess.run([sys.executable, "-m", "ggpy", "bench", "serve", str(tiny_model), "--trace", str(trace),
+                            "-c", "256", "-o", "jsonl"], capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
+    assert json.loads(bench.stdout)["n_ok"] == 4
+
+
 def test_it_says_what_there_is_and_where(tiny_model: Path) -> None:
     """The file, how many tokens fit, and the page; nothing of a page that is not there."""
     flags = ("-m", str(tiny_model), "-c", "256", "-np", "2", "-t", "1")
@@ -173,6 +199,8 @@ def test_a_model_that_cannot_be_loaded_ends_it(tmp_path: Path) -> None:
     (["--slot-save-path", "/nowhere/at/all"], "there is no such folder"),
     (["-np", "1000"], "expected a whole number from 1 to 64, or -1"),
     (["--api-prefix", "x"], "--api-prefix x: expected a path such as /llm"),
+    (["--port", "0", "--record", __file__], "exists; a recording needs a file of its own"),
+    (["--port", "0", "--record", "/nowhere/at/all"], "a recording needs a file that can be written"),
     (["--host", "192.0.2.7", "--port", "1"], "cannot listen on 192.0.2.7, port 1"),
 ])
 def test_what_cannot_work_is_said(flags: list[str], message: str) -> None:
