@@ -35,18 +35,16 @@ async def respond(request: web.Request, frames: AsyncGenerator[bytes, None], *,
                   ping: bytes | None = PING, ping_s: float = DEFAULT_PING_S) -> web.StreamResponse:
     """Send `frames` as they come, `ping` when none came for `ping_s` seconds (negative: never).
 
-    The first frame is waited for before anything is sent, so an error before it is raised, with a status of its own;
-    a later one is the last frame, as is the end of the server. When the client goes away, aiohttp cancels this, which
+    Nothing is sent before the first frame or ping, so an error before it is raised, with a status of its own; a later
+    one is the last frame, as is the end of the server. When the client goes away, aiohttp cancels this, which
     closes `frames`; a stream that is recorded goes on without a client, until it is stopped.
     """
     output = Output(request, web.StreamResponse(headers={"Content-Type": content_type, "Cache-Control": "no-cache",
                                                          "X-Accel-Buffering": "no"}))
     try:
-        first = await anext(frames, None)
-        await output.begin()
         pinger = None if ping is None or ping_s <= 0 else Pinger(output, ping, ping_s)
         try:
-            await _send(output.write, first, frames, error_frame, pinger)
+            await _send(output, frames, error_frame, pinger)
         finally:
             if pinger is not None:
                 pinger.stop()
@@ -69,7 +67,8 @@ async def respond(request: web.Request, frames: AsyncGenerator[bytes, None], *,
 class Output:
     """Where a stream goes: to a client, which may be absent if it is recorded.
 
-    The methods raise ConnectionError and TimeoutError if there is nobody who reads, now or later.
+    Its head is sent before what is written first. The methods raise ConnectionError and TimeoutError if there is nobody
+    who reads, now or later.
     """
 
     def __init__(self, request: web.Request, response: web.StreamResponse) -> None:
@@ -77,26 +76,31 @@ class Output:
         self._request = request
         self._recording = CURRENT.get()
         self._is_gone = False       # the client
-        self.is_begun = False
+        self._beginning = asyncio.Lock()
+        self.is_begun = False       # the head is sent, or is being sent
 
     @property
     def is_stopped(self) -> bool:
         """Whether it ends because the client said so in another request."""
         return self.is_begun and self._recording is not None and self._recording.is_stopped
 
-    async def begin(self) -> None:
-        self.is_begun = True
-        await self._sent(self.response.prepare(self._request))
-
     async def write(self, data: bytes) -> None:
+        await self._begin()
         if self._recording is not None:
             self._recording.add(data)
         if not self._is_gone:
             await self._sent(self.response.write(data))
 
     async def end(self) -> None:
+        await self._begin()
         if not self._is_gone:
             await self._sent(self.response.write_eof())
+
+    async def _begin(self) -> None:
+        async with self._beginning:     # the ping and the first frame may come at the same time
+            if not self.is_begun:
+                self.is_begun = True
+                await self._sent(self.response.prepare(self._request))
 
     async def _sent(self, sending: Awaitable[object]) -> None:
         try:
@@ -111,17 +115,17 @@ class Output:
             self._is_gone = True
 
 
-async def _send(write: Callable[[bytes], Awaitable[None]], first: bytes | None, frames: AsyncGenerator[bytes, None],
-                error_frame: Callable[[ErrorInfo], bytes], pinger: Pinger | None) -> None:
-    if first is not None:
-        await write(first)
+async def _send(output: Output, frames: AsyncGenerator[bytes, None], error_frame: Callable[[ErrorInfo], bytes],
+                pinger: Pinger | None) -> None:
     try:
         async for data in frames:
             if pinger is not None:
                 pinger.put_off()
-            await write(data)
+            await output.write(data)
     except GgpyError as error:
-        await write(error_frame(info_of(error)))
+        if not output.is_begun:
+            raise
+        await output.write(error_frame(info_of(error)))
 
 
 class Pinger:
