@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import aclosing, suppress
+from dataclasses import asdict
 
 from aiohttp import web
 
 from ggpy.errors import GgpyError, PullError, RequestError
-from ggpy.hub import catalogue, huggingface, names, resolve
+from ggpy.hub import huggingface, names, resolve
 from ggpy.server.context import Server
+from ggpy.server.downloads import Pullable, fetched, find_pullable, pulled_as, reload
 from ggpy.server.errors import NotFoundError
 from ggpy.server.fields import read_fields
-from ggpy.server.llama_router import Pullable, pulled_as, reload
 from ggpy.server.models import Entry
-from ggpy.server.ollama_pull import fetched
 from ggpy.server.replies import json_response
 from ggpy.server.routes import Route
 
@@ -69,9 +69,8 @@ def is_known(server: Server, name: str) -> bool:
 
 
 def pullable(name: str) -> Pullable:
-    """What `name` stands for: a model of the catalogue, or user/repo[:QUANT] of Hugging Face. Raises PullError."""
-    found = catalogue.find(name)
-    return names.parse(names.hub_name(name)) if found is None else found
+    """What `name` stands for; user/repo[:QUANT] is one of Hugging Face. Raises PullError."""
+    return find_pullable(name) or names.parse(names.hub_name(name))
 
 
 async def fetch(server: Server, entry: Entry, wanted: Pullable) -> None:
@@ -94,10 +93,9 @@ async def fetch(server: Server, entry: Entry, wanted: Pullable) -> None:
 
 
 async def follow(server: Server, entry: Entry, wanted: Pullable) -> None:
-    async with aclosing(fetched(wanted)) as lines:
-        async for line in lines:
-            told = {"done": line.get("completed", 0), "total": line["total"]}
-            server.models.tell(entry.name, "download_progress", {"progress": {str(wanted): told}})
+    async with aclosing(fetched(wanted)) as news:
+        async for arrived in news:
+            server.models.tell(entry.name, "download_progress", {"progress": {str(wanted): asdict(arrived)}})
 
 
 async def cancel(entry: Entry) -> None:

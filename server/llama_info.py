@@ -10,8 +10,9 @@ from aiohttp import web
 
 from ggpy.engine.prometheus import CONTENT_TYPE
 from ggpy.server.context import Server
+from ggpy.server.downloads import reload
 from ggpy.server.errors import LoadingError, NotFoundError, NotSupportedError
-from ggpy.server.llama_router import reload, router_object, router_props
+from ggpy.server.llama_router import router_object, router_props
 from ggpy.server.llama_settings import settings_object
 from ggpy.server.models import Entry, LoadedModel
 from ggpy.server.replies import json_response

@@ -8,17 +8,14 @@ from typing import Any
 from aiohttp import web
 
 from ggpy.errors import RequestError
-from ggpy.hub import catalogue, names
 from ggpy.server import sse
 from ggpy.server.context import Server
-from ggpy.server.discovery import find_entries
+from ggpy.server.downloads import pulled_as
 from ggpy.server.errors import NotFoundError, llama_body
 from ggpy.server.fields import Fields, read_fields
 from ggpy.server.models import Entry
 from ggpy.server.replies import json_response
 from ggpy.server.routes import Route
-
-Pullable = catalogue.CatalogueEntry | names.HubModel
 
 
 def routes(server: Server) -> list[Route]:
@@ -83,35 +80,9 @@ def router_object(entry: Entry) -> dict[str, Any]:
             "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]}}
 
 
-def pulled_as(entry: Entry) -> Pullable | None:
-    """What was pulled as `entry`; None if it is a file of the user's own, or has settings of its own."""
-    found = catalogue.find(entry.name)
-    if found is not None and entry.source in (found.name, str(found.path)):
-        return found
-    hub = next((name for name in (*reversed(entry.aliases), entry.source) if names.is_hub_name(name)), None)
-    return None if hub is None or entry.settings is not None or entry.stored is not None else names.parse(hub)
-
-
 def router_props(server: Server, fingerprint: str) -> dict[str, Any]:
     """/props of the server as a whole."""
     return {"role": "router", "max_instances": server.settings.models_max,
             "models_autoload": server.settings.autoload, "model_alias": "llama-server", "model_path": "none",
             "default_generation_settings": {"params": {}, "n_ctx": 0}, "ui_settings": {}, "build_info": fingerprint,
             "cors_proxy_enabled": False}
-
-
-def reload(server: Server) -> None:
-    """Look again which models there are, and how they are to run; those that run stay as they are."""
-    found = {entry.name: entry for entry in find_entries(server.settings)}
-    known = server.models.entries
-    for name in [name for name, entry in known.items()
-                 if name not in found and entry.loaded is None and entry.loading is None and entry.download is None]:
-        del known[name]
-    for name, entry in found.items():
-        entry.keep_s = server.settings.sleep_idle_s
-        old = known.setdefault(name, entry)
-        if old.loaded is None and old.loading is None and old.download is None:
-            known[name] = entry
-        else:
-            old.is_listed = entry.is_listed
-    server.models.tell("*", "models_reload", None)

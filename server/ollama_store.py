@@ -13,8 +13,8 @@ from ggpy.hub import catalogue, names, resolve
 from ggpy.hub.model_names import ModelName
 from ggpy.hub.store import ModelStore, StoredModel, check_digest
 from ggpy.server.context import Server
+from ggpy.server.downloads import reload
 from ggpy.server.errors import NotFoundError, NotSupportedError
-from ggpy.server.llama_router import reload
 from ggpy.server.manager import ModelManager
 from ggpy.server.models import Entry
 from ggpy.server.ollama_create import creating, read_creation

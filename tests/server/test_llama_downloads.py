@@ -15,6 +15,7 @@ from ggpy.hub import huggingface, names
 from ggpy.server import llama_downloads
 from ggpy.server.context import Server
 from ggpy.server.discovery import find_entries
+from ggpy.server.downloads import Arrived, find_pullable
 from ggpy.server.errors import NotFoundError
 from ggpy.server.llama_downloads import begin, cancel, remove
 from ggpy.server.llama_router import router_object
@@ -47,11 +48,11 @@ def put(snapshot: Path, name: str, digest: str) -> Path:
 def pulls(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
     """Has a pull tell twice how far it is, doing something in between."""
     def set_up(work: Callable[[], object]) -> None:
-        async def fetched(wanted: Any) -> AsyncGenerator[dict[str, Any], None]:
-            yield {"status": "pulling", "total": 4}
+        async def fetched(wanted: Any) -> AsyncGenerator[Arrived, None]:
+            yield Arrived(0, 4)
             await asyncio.sleep(0.01)
             work()
-            yield {"status": "pulling", "total": 4, "completed": 4}
+            yield Arrived(4, 4)
 
         monkeypatch.setattr(llama_downloads, "fetched", fetched)
 
@@ -176,3 +177,12 @@ def test_deleting_spares_what_others_use(snapshot: Path, tmp_path: Path) -> None
     assert (tmp_path / "outside.gguf").exists()
     assert huggingface.remove(names.HubModel("user/repo", "Q4_0"))
     assert not blob.exists()
+
+
+@pytest.mark.parametrize(("name", "wanted"), [
+    ("smollm2", "smollm2:135m"), ("smollm2:latest", "smollm2:135m"), ("hf:user/repo:Q8_0", "hf:user/repo:Q8_0"),
+    ("hf.co/user/repo:Q8_0", "hf:user/repo:Q8_0"), ("user/repo", None), ("no such model", None)])
+def test_what_a_name_stands_for_is_the_same_in_every_dialect(name: str, wanted: str | None) -> None:
+    """But for user/repo, which is Ollama's own in its dialect and Hugging Face's in llama-server's."""
+    found = find_pullable(name)
+    assert (None if found is None else getattr(found, "name", str(found))) == wanted

@@ -298,7 +298,7 @@ def test_a_pull_tells_how_far_it_is(router: Served, monkeypatch: pytest.MonkeyPa
             shown.update(40)
         return Path("new.gguf")
 
-    monkeypatch.setattr("ggpy.server.ollama_pull.find_in_catalogue", lambda name: entry if name == "new:1b" else None)
+    monkeypatch.setattr("ggpy.hub.catalogue.find", lambda name: entry if name == "new:1b" else None)
     monkeypatch.setattr(resolve, "pull", pull)
     found = lines(router.post("/api/pull", {"model": "new:1b"}))
     assert found[0] == {"status": "pulling manifest"}
