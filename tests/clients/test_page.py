@@ -110,6 +110,23 @@ def test_an_answer_can_be_stopped(visit: Callable[..., None], script: Callable[.
     visit(story)
 
 
+def test_an_answer_that_is_left_for_a_new_chat_stays_out_of_it(visit: Callable[..., None],
+                                                               script: Callable[..., None]) -> None:
+    """What had come of it is not sent with the next question."""
+    async def story(page: Page) -> None:
+        await page.value("localStorage.setItem('max_tokens', '6000')")
+        await ask(page, "tell")
+        await page.until("document.querySelector('.assistant .body').textContent.length > 3")
+        await page.press("n", modifiers=1)
+        await page.until("document.getElementById('send').hidden === false")
+        await ask(page, "hello")
+        await page.until(IS_DONE)
+        assert json.loads(await page.value("window.sent.at(-1)"))["messages"] == [{"role": "user", "content": "hello"}]
+
+    script("abc " * 1500, "one")
+    visit(story)
+
+
 def test_an_error_is_told(visit: Callable[..., None]) -> None:
     """With the server's own words, and the chat can go on."""
     async def story(page: Page) -> None:
