@@ -8,7 +8,7 @@ from contextlib import aclosing, asynccontextmanager
 from aiohttp import web
 
 from ggpy.errors import RequestError
-from ggpy.server import sse
+from ggpy.server import lanes, sse
 from ggpy.server.anthropic_reply import (
     Ending,
     EventWriter,
@@ -37,7 +37,7 @@ def routes(server: Server) -> list[Route]:
     async def messages(request: web.Request) -> web.StreamResponse:
         fields = await read_fields(request)
         async with model_of(server, fields) as model:
-            wanted = read_request(fields, server, model, is_official=is_official(request))
+            wanted = await lanes.read(read_request, fields, server, model, is_official=is_official(request))
             chat = await prepare(model, wanted.chat)
             if not wanted.is_stream:
                 return await whole(model, wanted, chat)
@@ -47,7 +47,7 @@ def routes(server: Server) -> list[Route]:
     async def count_tokens(request: web.Request) -> web.StreamResponse:
         fields = await read_fields(request)
         async with model_of(server, fields) as model:
-            wanted = read_request(fields, server, model, is_official=is_official(request))
+            wanted = await lanes.read(read_request, fields, server, model, is_official=is_official(request))
             return json_response({"input_tokens": (await prepare(model, wanted.chat)).n_tokens})
 
     return [Route("POST", "/v1/messages", messages, error_body),

@@ -6,12 +6,14 @@ however many there are the others find a free one; the tokenizers' library, too,
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import Any, ParamSpec, TypeVar
 
 LARGE_BYTES = 1 << 20
+LONG_BYTES = 1 << 17        # of a body whose lists may take too long for the event loop
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -35,3 +37,10 @@ class Lanes(ThreadPoolExecutor):
     def shutdown(self, *args: Any, **kwargs: Any) -> None:
         self._large.shutdown(*args, **kwargs)
         super().shutdown(*args, **kwargs)
+
+
+async def read(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """What `function`, which reads a request, returns; of a long body on a thread, for a long list takes seconds."""
+    if body_bytes.get() > LONG_BYTES:
+        return await asyncio.to_thread(function, *args, **kwargs)
+    return function(*args, **kwargs)

@@ -11,7 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from ggpy.engine.probabilities import ProbabilitySpec
-from ggpy.server import sse
+from ggpy.server import lanes, sse
 from ggpy.server.context import Server
 from ggpy.server.errors import llama_body
 from ggpy.server.fields import Fields, read_fields
@@ -64,7 +64,7 @@ class CompletionOptions:
 async def respond(request: web.Request, server: Server, model: LoadedModel, fields: Fields,
                   prompts: Sequence[Sequence[int]], *, is_list: bool) -> web.StreamResponse:
     """Complete `prompts` as `fields` wants it."""
-    jobs, options = read_jobs(server, model, fields, prompts)
+    jobs, options = await lanes.read(read_jobs, server, model, fields, prompts)
     if options.is_stream:
         ping_s = fields.integer("sse_ping_interval", default=server.settings.sse_ping_s, least=-1)
         return await sse.respond(request, events(model, jobs, options), error_frame=error_frame, ping_s=ping_s)

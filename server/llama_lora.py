@@ -9,9 +9,12 @@ from aiohttp import web
 from ggpy.backends.base import Scales
 from ggpy.errors import RequestError
 from ggpy.server.context import Server
+from ggpy.server.errors import FieldError
 from ggpy.server.fields import Fields, named, read_json
 from ggpy.server.replies import json_response
 from ggpy.server.routes import Route
+
+MAX_SCALES = 4096       # of one request
 
 
 def routes(server: Server) -> list[Route]:
@@ -41,6 +44,8 @@ def lora_scales(fields: Fields) -> Scales | None:
 
 def read_scales(value: list[Any]) -> Scales:
     """Adapters and their scales. Raises FieldError."""
+    if len(value) > MAX_SCALES:
+        raise FieldError("lora", f"{len(value):,} scales are too many; expected {MAX_SCALES:,} at most")
     scales = []
     for item in Fields({"lora": value}).objects("lora"):
         adapter = item.integer("id")

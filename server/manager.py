@@ -213,7 +213,8 @@ class ModelManager:
             entry.error = None
             if shared is None:
                 entry.loaded = entry.last = await open_model(entry, entry.settings or self.settings)
-                set_aside()
+                if self.is_single:
+                    set_aside()
             assert entry.loaded is not None
             entry.loaded.recorder = self.recorder
             entry.last_used_s, entry.metrics = time.monotonic(), None
@@ -293,7 +294,8 @@ class ModelManager:
 def set_aside() -> None:
     """Have the garbage collector look no more through what is there now, but once when this is called again.
 
-    Vocabularies stay for long: going through two of them again and again would stall all streams for 100 ms.
+    A vocabulary that stays is not to stall all streams for 100 ms now and then. Where models swap, going through them
+    here would do so more often than the collector itself.
     """
     gc.unfreeze()
     gc.collect()

@@ -7,6 +7,7 @@ from contextlib import aclosing
 
 from aiohttp import web
 
+from ggpy.server import lanes
 from ggpy.server.chat import PreparedChat
 from ggpy.server.context import Server
 from ggpy.server.models import LoadedModel
@@ -25,7 +26,8 @@ def routes(server: Server) -> list[Route]:
         watch, fields = Stopwatch(), await read_body(request)
         name = model_field(fields)
         entry = find_entry(server, name)
-        messages, tools, keep_s = read_messages(fields, name), read_tools(fields), read_keep_alive(fields)
+        messages, tools = await lanes.read(lambda: (read_messages(fields, name), read_tools(fields)))
+        keep_s = read_keep_alive(fields)
         is_stream = fields.boolean("stream", default=True)
         if not messages:
             return await load_or_unload(server, entry, name, keep_s, {"message": message(Said())})
@@ -33,7 +35,7 @@ def routes(server: Server) -> list[Route]:
         async with server.models.use(entry.name, autoload=True) as model:
             watch.model_is_there()
             check_tools(tools, takes_tools=takes_tools(model), model=name)
-            asked = read_asked(fields, name, entry, model, server, "chat")
+            asked = await lanes.read(read_asked, fields, name, entry, model, server, "chat")
             talk = await prepared(model, asked, with_preface(messages, entry.stored), tools)
             lines = chat_lines(model, talk, name, watch)
             return await respond(request, lines) if is_stream else await collected(lines, join)

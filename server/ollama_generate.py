@@ -11,6 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from ggpy.errors import RequestError
+from ggpy.server import lanes
 from ggpy.server.chat import ChatRequest, PreparedChat
 from ggpy.server.context import Server
 from ggpy.server.errors import NotSupportedError
@@ -59,7 +60,7 @@ def routes(server: Server) -> list[Route]:
             watch.model_is_there()
             if template := fields.text("template"):
                 model = with_template(model, jinja_of(template))
-            asked = read_asked(fields, name, entry, model, server, "generate")
+            asked = await lanes.read(read_asked, fields, name, entry, model, server, "generate")
             chat = await prompted(fields, asked, model, entry, is_raw=is_raw)
             lines = response_lines(model, chat, name, watch, has_context=not is_raw and "suffix" not in fields)
             return await respond(request, lines) if is_stream else await collected(lines, join)
@@ -81,7 +82,7 @@ async def prompted(fields: Fields, asked: Asked, model: LoadedModel, entry: Entr
     messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
     messages.append({"role": "user", "content": prompt})
     chat = await prepared(model, asked, with_preface(messages, entry.stored))
-    before = mixed_tokens(fields, "context", fields.array("context") or [], model.tokenizer)
+    before = await lanes.read(mixed_tokens, fields, "context", fields.array("context") or [], model.tokenizer)
     if not before:
         return chat
     tokens = list(chat.job.tokens)

@@ -85,17 +85,16 @@ def with_preface(messages: Sequence[Message], stored: StoredModel | None) -> lis
     return [*([{"role": "system", "content": system}] if system else []), *map(dict, stored.messages), *messages]
 
 
-def shortenings(messages: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    """`messages` with ever more of the oldest left out: systems and the last message stay, and what is kept of the
-    others begins with the user, as templates want it."""
-    found = []
+def shortenings(messages: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Where messages may begin of which the oldest are left out, ever more of them: what is kept begins with the user,
+    as templates want it, or is the last alone."""
     others = [i for i, message in enumerate(messages) if message["role"] != "system"]
-    for n in range(1, len(others)):
-        kept = others[n:]
-        if messages[kept[0]]["role"] == "user" or n == len(others) - 1:
-            found.append([message for i, message in enumerate(messages)
-                          if message["role"] == "system" or i >= kept[0]])
-    return found
+    return [i for i in others[1:] if messages[i]["role"] == "user" or i == others[-1]]
+
+
+def kept_from(messages: Sequence[Mapping[str, Any]], start: int) -> list[Mapping[str, Any]]:
+    """Those from `start` on, and the systems before."""
+    return [message for i, message in enumerate(messages) if message["role"] == "system" or i >= start]
 
 
 def check_tools(tools: Sequence[Any], *, takes_tools: bool, model: str) -> None:

@@ -21,7 +21,7 @@ from ggpy.server.fields import Fields
 from ggpy.server.generation import Job
 from ggpy.server.models import Entry, LoadedModel
 from ggpy.server.ollama_lines import Line, Stopwatch, logprob_objects, now
-from ggpy.server.ollama_messages import Message, shortenings
+from ggpy.server.ollama_messages import Message, kept_from, shortenings
 from ggpy.server.ollama_options import (
     NUM_KEEP,
     apply_keep_alive,
@@ -111,7 +111,7 @@ async def shortened(model: LoadedModel, request: ChatRequest, limit: int) -> Pre
     low, high, best = 0, len(choices), None
     while low < high:
         middle = (low + high) // 2
-        chat = await prepare(model, dataclasses.replace(request, messages=choices[middle]))
+        chat = await prepare(model, dataclasses.replace(request, messages=kept_from(request.messages, choices[middle])))
         if chat.n_tokens < limit:
             best, high = chat, middle
         else:

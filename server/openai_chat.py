@@ -8,7 +8,7 @@ from contextlib import aclosing
 from aiohttp import web
 
 from ggpy.errors import RequestError
-from ggpy.server import sse
+from ggpy.server import lanes, sse
 from ggpy.server.chat import PreparedChat, complete_chat, prepare, stream_chat
 from ggpy.server.chat_thoughts import ThoughtSwitch
 from ggpy.server.context import Server
@@ -29,7 +29,7 @@ def routes(server: Server) -> list[Route]:
     async def chat(request: web.Request) -> web.StreamResponse:
         fields = await read_fields(request)
         async with server.models.use(fields.text("model")) as model:
-            asked = read_chat(fields, server, model)
+            asked = await lanes.read(read_chat, fields, server, model)
             prepared = await prepare(model, asked)
             options = read_options(fields, server, model, prepared)
             switches[options.id] = asked.switch
@@ -49,7 +49,7 @@ def routes(server: Server) -> list[Route]:
     async def input_tokens(request: web.Request) -> web.Response:
         fields = await read_fields(request)
         async with server.models.use(fields.text("model")) as model:
-            prepared = await prepare(model, read_chat(fields, server, model))
+            prepared = await prepare(model, await lanes.read(read_chat, fields, server, model))
             return json_response({"object": "response.input_tokens", "input_tokens": prepared.n_tokens})
 
     handlers = {"": chat, "/control": control, "/input_tokens": input_tokens}

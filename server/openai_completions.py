@@ -19,7 +19,7 @@ from typing import Any
 from aiohttp import web
 
 from ggpy.engine.probabilities import ProbabilitySpec, TokenProbability
-from ggpy.server import sse
+from ggpy.server import lanes, sse
 from ggpy.server.completion_logprobs import LogprobArrays, prompt_probabilities
 from ggpy.server.context import Server
 from ggpy.server.errors import NotSupportedError
@@ -42,7 +42,7 @@ def routes(server: Server) -> list[Route]:
         fields = await read_fields(request)
         async with server.models.use(fields.text("model")) as model:
             prompts = await asyncio.to_thread(read_texts, server, fields, model)
-            wanted = read_request(server, model, fields, prompts)
+            wanted = await lanes.read(read_request, server, model, fields, prompts)
             if not wanted.options.is_stream:
                 return json_response(await whole(model, wanted))
             ping_s = fields.integer("sse_ping_interval", default=server.settings.sse_ping_s, least=-1)

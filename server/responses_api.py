@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from ggpy.server import sse
+from ggpy.server import lanes, sse
 from ggpy.server.chat import PreparedChat, prepare, stream_chat
 from ggpy.server.context import Server
 from ggpy.server.errors import ErrorInfo, NotFoundError
@@ -40,7 +40,7 @@ def routes(server: Server) -> list[Route]:
             return await sse.respond(request, frames(model, chat, writer), error_frame=failed, ping_s=ping_s)
 
     async def read(fields: Fields, model: LoadedModel) -> PreparedChat:
-        return await prepare(model, read_chat(chat_fields(fields), server, model))
+        return await prepare(model, await lanes.read(lambda: read_chat(chat_fields(fields), server, model)))
 
     async def input_tokens(request: web.Request) -> web.Response:
         fields = await read_fields(request)

@@ -17,6 +17,7 @@ from ggpy.text import Tokenizer
 
 RANDOM_SEED = 2**32 - 1     # llama-server's way to say "another one each time"; so is a negative seed
 MAX_COUNT = 2**31 - 1
+MAX_BIASES = 2**18          # tokens and texts of a logit_bias
 
 # number -> its limits; what is beyond them is taken for them
 CLAMPED: dict[str, tuple[float, float]] = {
@@ -114,6 +115,8 @@ def read_logit_bias(fields: Fields, tokenizer: Tokenizer) -> list[tuple[int, flo
         pairs = given
     else:
         raise fields.error("logit_bias", "expected an object of tokens and numbers, or an array of pairs")
+    if len(pairs) > MAX_BIASES:
+        raise fields.error("logit_bias", f"{len(pairs):,} are too many; expected {MAX_BIASES:,} at most")
     biases = []
     for i, pair in enumerate(pairs):
         if not isinstance(pair, list) or len(pair) != 2 or isinstance(pair[0], bool) \

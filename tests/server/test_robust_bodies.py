@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import threading
 import zlib
@@ -11,11 +12,14 @@ from typing import Any
 
 import pytest
 
-from ggpy.server.lanes import LARGE_BYTES
+from ggpy.server import lanes
+from ggpy.server.lanes import LARGE_BYTES, LONG_BYTES, Lanes, body_bytes
+from ggpy.server.llama_lora import MAX_SCALES
+from ggpy.server.sampling_fields import MAX_BIASES
 from ggpy.text import Tokenizer
 from tests.server.conftest import TIMEOUT_S, Served
 from tests.server.fuzz_bodies import SEEDS, Dialect, mutated, sound
-from tests.server.fuzz_dialects import Faults, fuzz, is_error, known_text, make_served, send, wrong_with
+from tests.server.fuzz_dialects import N_CTX, Faults, fuzz, is_error, known_text, make_served, send, wrong_with
 
 N_CASES = 200           # of each dialect
 N_SLOW_CASES = 10_000
@@ -146,3 +150,30 @@ def test_large_bodies_do_not_hold_up_others(served: Served, monkeypatch: pytest.
         finally:
             is_released.set()
         assert [reply.result().status for reply in waiting] == [200] * 20
+
+
+@pytest.mark.parametrize(("fields", "message"), [
+    ({"logit_bias": [[40, 1]] * (MAX_BIASES + 1)}, "262,145 are too many; expected 262,144 at most"),
+    ({"lora": [{"id": 0, "scale": 1}] * (MAX_SCALES + 1)}, "4,097 scales are too many; expected 4,096 at most")])
+def test_lists_that_would_take_too_long_are_refused(served: Served, fields: dict[str, Any], message: str) -> None:
+    """With how many there may be."""
+    assert message in served.post("/completion", {"prompt": "a", "n_predict": 1, **fields}).error["message"]
+
+
+def test_a_very_long_conversation_is_shortened(served: Served) -> None:
+    """Ollama leaves out as many of the oldest messages as it takes, of however many."""
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "a"}] * 20_000, "stream": False,
+            "options": {"num_predict": 1}}
+    assert 900 < served.post("/api/chat", body).json["prompt_eval_count"] < N_CTX
+
+
+@pytest.mark.parametrize(("n_bytes", "name"), [(10, "MainThread"), (LONG_BYTES + 1, "ggpy-request"),
+                                               (LARGE_BYTES + 1, "ggpy-large-request")])
+def test_long_bodies_are_read_on_threads(n_bytes: int, name: str) -> None:
+    """The largest on one of their own."""
+    async def main() -> str:
+        asyncio.get_running_loop().set_default_executor(Lanes())
+        body_bytes.set(n_bytes)
+        return await lanes.read(lambda: threading.current_thread().name)
+
+    assert asyncio.run(main()).startswith(name)
