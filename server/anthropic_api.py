@@ -25,6 +25,7 @@ from ggpy.server.context import Server
 from ggpy.server.errors import NotFoundError
 from ggpy.server.fields import Fields, read_fields
 from ggpy.server.generation import Answer
+from ggpy.server.job_fields import read_ping_s
 from ggpy.server.models import LoadedModel
 from ggpy.server.replies import json_response
 from ggpy.server.routes import Route
@@ -42,7 +43,7 @@ def routes(server: Server) -> list[Route]:
             if not wanted.is_stream:
                 return await whole(model, wanted, chat)
             return await sse.respond(request, events(model, wanted, chat), error_frame=error_frame, ping=PING,
-                                     ping_s=server.settings.sse_ping_s)
+                                     ping_s=read_ping_s(fields, server.settings))
 
     async def count_tokens(request: web.Request) -> web.StreamResponse:
         fields = await read_fields(request)

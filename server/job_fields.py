@@ -17,6 +17,11 @@ from ggpy.server.settings import ServerSettings
 MAX_PROBS = 1000        # alternatives of a token
 
 
+def read_ping_s(fields: Fields, settings: ServerSettings) -> int:
+    """After how long a silence a stream has a sign of life; negative: never."""
+    return fields.integer("sse_ping_interval", default=settings.sse_ping_s, least=-1)
+
+
 def read_job(fields: Fields, settings: ServerSettings, model: LoadedModel, *, constraint: ConstraintSpec | None,
              probabilities: ProbabilitySpec | None) -> tuple[Job, dict[str, Any]]:
     """What to generate for prompts that are still to come, and what settings objects tell of it. Raises RequestError.

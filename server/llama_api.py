@@ -5,26 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
 from typing import Any
 
 from aiohttp import web
 
-from ggpy.engine.probabilities import ProbabilitySpec
 from ggpy.server import lanes, sse
+from ggpy.server.completion import CompletionOptions, error_frame, final_object, read_jobs
 from ggpy.server.context import Server
-from ggpy.server.errors import llama_body
 from ggpy.server.fields import Fields, read_fields
-from ggpy.server.generation import Answer, Delta, Job, complete_all, generate_all
+from ggpy.server.generation import Delta, Job, complete_all, generate_all
 from ggpy.server.infill import infill_tokens
-from ggpy.server.job_fields import read_job, read_n_probs
-from ggpy.server.llama_settings import full_settings, settings_object
+from ggpy.server.job_fields import read_ping_s
 from ggpy.server.models import LoadedModel
 from ggpy.server.probabilities import probability_objects
 from ggpy.server.prompts import read_prompts
 from ggpy.server.replies import json_response
 from ggpy.server.routes import Route
-from ggpy.server.sampling_fields import read_constraint, read_max_tokens
+from ggpy.server.sampling_fields import read_max_tokens
 
 
 def routes(server: Server) -> list[Route]:
@@ -48,43 +45,16 @@ def routes(server: Server) -> list[Route]:
             Route("POST", "/infill", infill)]
 
 
-@dataclass(frozen=True, slots=True)
-class CompletionOptions:
-    """What a request wants of its reply."""
-
-    is_stream: bool
-    returns_tokens: bool
-    returns_progress: bool
-    has_timings: bool           # in each event
-    probabilities: ProbabilitySpec | None       # of tokens
-    fields: list[str]           # of the final object; []: all
-    settings: dict[str, Any]    # generation_settings
-
-
 async def respond(request: web.Request, server: Server, model: LoadedModel, fields: Fields,
                   prompts: Sequence[Sequence[int]], *, is_list: bool) -> web.StreamResponse:
     """Complete `prompts` as `fields` wants it."""
     jobs, options = await lanes.read(read_jobs, server, model, fields, prompts)
     if options.is_stream:
-        ping_s = fields.integer("sse_ping_interval", default=server.settings.sse_ping_s, least=-1)
+        ping_s = read_ping_s(fields, server.settings)
         return await sse.respond(request, events(model, jobs, options), error_frame=error_frame, ping_s=ping_s)
     answers = await complete_all(model, jobs)
     results = [final_object(model, answer, options) for answer in answers]
     return json_response(results if is_list or len(results) > 1 else results[0])
-
-
-def read_jobs(server: Server, model: LoadedModel, fields: Fields,
-              prompts: Sequence[Sequence[int]]) -> tuple[list[Job], CompletionOptions]:
-    """What to generate for each of `prompts`, and what to tell of it. Raises RequestError."""
-    job, others = read_job(fields, server.settings, model, constraint=read_constraint(fields),
-                           probabilities=read_n_probs(fields, "n_probs", "logprobs"))
-    short = settings_object(job.params, others)
-    jobs = [replace(job, tokens=tokens, first_index=i * job.n, settings=short) for i, tokens in enumerate(prompts)]
-    return jobs, CompletionOptions(
-        others["stream"] is True, fields.boolean("return_tokens", default=False),
-        job.tells_progress, others["timings_per_token"] is True,
-        job.probabilities, fields.texts("response_fields"),
-        full_settings(job.params, job.constraint, model.tokenizer, others))
 
 
 async def events(model: LoadedModel, jobs: Sequence[Job], options: CompletionOptions) -> AsyncGenerator[bytes, None]:
@@ -130,40 +100,3 @@ def partial_object(delta: Delta, model: LoadedModel, options: CompletionOptions)
         event["completion_probabilities"] = probability_objects(
             list(delta.probabilities), model.tokenizer, is_post=options.probabilities.after_sampling)
     return event
-
-
-def final_object(model: LoadedModel, answer: Answer, options: CompletionOptions) -> dict[str, Any]:
-    """The whole reply, or the end of a stream, which has told text and tokens already."""
-    is_told = options.is_stream
-    whole = {
-        "index": answer.index, "content": "" if is_told else answer.text,
-        "tokens": answer.tokens if options.returns_tokens and not is_told else [], "id_slot": answer.task.slot_id,
-        "stop": True, "model": model.name, "tokens_predicted": len(answer.tokens), "tokens_evaluated": answer.n_prompt,
-        "generation_settings": options.settings, "prompt": model.tokenizer.decode(answer.task.prompt),
-        "has_new_line": answer.task.has_new_line, "truncated": answer.is_truncated, "stop_type": answer.stop_type,
-        "stopping_word": answer.stopping_word, "tokens_cached": len(answer.computed_tokens),
-        "timings": answer.timings(),
-    }
-    if options.probabilities is not None and not is_told:
-        whole["completion_probabilities"] = probability_objects(
-            answer.probabilities, model.tokenizer, is_post=options.probabilities.after_sampling)
-    return picked(whole, options.fields)
-
-
-def picked(whole: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:
-    """The `fields` of `whole`, all if there are none; "a/b" is what b is in a."""
-    if not fields:
-        return whole
-    chosen = {}
-    for path in fields:
-        value: Any = whole
-        for name in path.split("/"):
-            value = value.get(name) if isinstance(value, dict) else None
-        if value is not None:
-            chosen[path] = value
-    return chosen
-
-
-def error_frame(info: Any) -> bytes:
-    """An error behind the first event."""
-    return sse.frame(llama_body(info))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from importlib import metadata
 from typing import Any
 
 from aiohttp import web
@@ -12,14 +11,12 @@ from ggpy.engine.prometheus import CONTENT_TYPE
 from ggpy.server.context import Server
 from ggpy.server.downloads import reload
 from ggpy.server.errors import LoadingError, NotFoundError, NotSupportedError
+from ggpy.server.job_settings import settings_object
 from ggpy.server.llama_router import router_object, router_props
-from ggpy.server.llama_settings import settings_object
 from ggpy.server.models import Entry, LoadedModel
-from ggpy.server.replies import json_response
+from ggpy.server.replies import FINGERPRINT, json_response
 from ggpy.server.routes import Route
 from ggpy.server.slots import Slot
-
-FINGERPRINT = f"b{metadata.version('ggpy').replace('.', '')}-ggpy"      # llama-server's begin with "b", too
 
 
 def routes(server: Server) -> list[Route]:

@@ -11,10 +11,11 @@ from ggpy.errors import RequestError
 from ggpy.server import lanes, sse
 from ggpy.server.chat import PreparedChat, complete_chat, prepare, stream_chat
 from ggpy.server.chat_thoughts import ThoughtSwitch
+from ggpy.server.completion import CompletionOptions, error_frame
 from ggpy.server.context import Server
 from ggpy.server.fields import Fields, read_fields
-from ggpy.server.llama_api import CompletionOptions, error_frame
-from ggpy.server.llama_settings import full_settings
+from ggpy.server.job_fields import read_ping_s
+from ggpy.server.job_settings import full_settings
 from ggpy.server.models import LoadedModel
 from ggpy.server.openai_reply import ChunkWriter, ReplyOptions, completion
 from ggpy.server.openai_request import read_chat
@@ -36,7 +37,7 @@ def routes(server: Server) -> list[Route]:
             try:
                 if not fields.boolean("stream", default=False):
                     return json_response(completion(await complete_chat(model, prepared), options))
-                ping_s = fields.integer("sse_ping_interval", default=server.settings.sse_ping_s, least=-1)
+                ping_s = read_ping_s(fields, server.settings)
                 return await sse.respond(request, frames(model, prepared, options), error_frame=error_frame,
                                          ping_s=ping_s)
             finally:

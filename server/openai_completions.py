@@ -20,17 +20,17 @@ from aiohttp import web
 
 from ggpy.engine.probabilities import ProbabilitySpec, TokenProbability
 from ggpy.server import lanes, sse
+from ggpy.server.completion import CompletionOptions, error_frame, final_object, read_jobs
 from ggpy.server.completion_logprobs import LogprobArrays, prompt_probabilities
 from ggpy.server.context import Server
 from ggpy.server.errors import NotSupportedError
 from ggpy.server.fields import Fields, read_fields
 from ggpy.server.generation import Answer, Delta, Job, complete_all, generate_all
 from ggpy.server.infill import infill_tokens
-from ggpy.server.llama_api import CompletionOptions, error_frame, final_object, read_jobs
-from ggpy.server.llama_info import FINGERPRINT
+from ggpy.server.job_fields import read_ping_s
 from ggpy.server.models import LoadedModel
 from ggpy.server.prompts import read_prompts
-from ggpy.server.replies import json_response
+from ggpy.server.replies import FINGERPRINT, json_response
 from ggpy.server.routes import Route
 from ggpy.server.slots import Task
 from ggpy.text import Tokenizer
@@ -45,7 +45,7 @@ def routes(server: Server) -> list[Route]:
             wanted = await lanes.read(read_request, server, model, fields, prompts)
             if not wanted.options.is_stream:
                 return json_response(await whole(model, wanted))
-            ping_s = fields.integer("sse_ping_interval", default=server.settings.sse_ping_s, least=-1)
+            ping_s = read_ping_s(fields, server.settings)
             return await sse.respond(request, events(model, wanted), error_frame=error_frame, ping_s=ping_s)
 
     return [Route("POST", "/v1/completions", completions)]

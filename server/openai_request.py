@@ -19,7 +19,7 @@ from ggpy.server.context import Server
 from ggpy.server.fields import Fields
 from ggpy.server.generation import Job
 from ggpy.server.job_fields import MAX_PROBS, read_job, read_n_probs
-from ggpy.server.llama_settings import settings_object
+from ggpy.server.job_settings import settings_object
 from ggpy.server.models import LoadedModel
 from ggpy.server.sampling_fields import MAX_COUNT, read_constraint, schema_constraint
 from ggpy.server.settings import ServerSettings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import metadata
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ from aiohttp import web
 
 from ggpy.server.errors import Body, ErrorInfo, llama_body
 
+FINGERPRINT = f"b{metadata.version('ggpy').replace('.', '')}-ggpy"      # llama-server's begin with "b", too
 JSON = "application/json; charset=utf-8"
 
 _encode = msgspec.json.Encoder().encode

@@ -13,6 +13,7 @@ from ggpy.server.chat import PreparedChat, prepare, stream_chat
 from ggpy.server.context import Server
 from ggpy.server.errors import ErrorInfo, NotFoundError
 from ggpy.server.fields import Fields, read_fields
+from ggpy.server.job_fields import read_ping_s
 from ggpy.server.models import LoadedModel
 from ggpy.server.openai_request import read_chat
 from ggpy.server.replies import json_response
@@ -32,7 +33,7 @@ def routes(server: Server) -> list[Route]:
                                     has_timings=fields.boolean("timings_per_token", default=False))
             if not is_stream:
                 return json_response(await whole(model, chat, writer))
-            ping_s = fields.integer("sse_ping_interval", default=server.settings.sse_ping_s, least=-1)
+            ping_s = read_ping_s(fields, server.settings)
 
             def failed(info: ErrorInfo) -> bytes:
                 return frame(writer.fail(info))
