@@ -39,7 +39,6 @@ from ggpy.server.ollama_request import (
 from ggpy.server.prompts import mixed_tokens
 from ggpy.server.routes import Route
 from ggpy.text import ChatPrompt
-from ggpy.text.go_to_jinja import jinja_of
 
 
 def routes(server: Server) -> list[Route]:
@@ -59,7 +58,7 @@ def routes(server: Server) -> list[Route]:
         async with server.models.use(entry.name, autoload=True) as model:
             watch.model_is_there()
             if template := fields.text("template"):
-                model = with_template(model, jinja_of(template))
+                model = await asyncio.to_thread(with_template, model, template)
             asked = await lanes.read(read_asked, fields, name, entry, model, server, "generate")
             chat = await prompted(fields, asked, model, entry, is_raw=is_raw)
             lines = response_lines(model, chat, name, watch, has_context=not is_raw and "suffix" not in fields)

@@ -37,6 +37,7 @@ from ggpy.server.sampling_fields import MAX_COUNT
 from ggpy.server.settings import ServerSettings
 from ggpy.server.template_options import template_variables
 from ggpy.text import ChatTemplate
+from ggpy.text.go_to_jinja import jinja_of
 from ggpy.text.tool_calls import CallArguments, CallBegin, CallEnd, Content, Event, Reasoning
 
 MAX_CONTEXTS = 10       # of tokens, that an answer without an end has at most
@@ -243,10 +244,11 @@ async def load_or_unload(server: Server, entry: Entry, name: str, keep_s: float 
     return json_response({**head(name), **extra, "done": True, "done_reason": "load", **watch.durations()})
 
 
-def with_template(model: LoadedModel, source: str) -> LoadedModel:
-    """The same model, which writes conversations by `source`. Raises TemplateError."""
+def with_template(model: LoadedModel, template: str) -> LoadedModel:
+    """The same model, which writes conversations by `template`, a Modelfile's. Raises TemplateError."""
     changed = copy.copy(model)
     changed.__dict__.pop("answer_style", None)
     changed.text = copy.copy(model.text)
-    changed.text.chat_template = ChatTemplate.from_source(source, model.tokenizer, key="template")
+    changed.text.chat_template = ChatTemplate.from_source(jinja_of(template), model.tokenizer, key="template")
+    _ = changed.answer_style        # rendering tells what it is, which takes a while
     return changed

@@ -34,7 +34,7 @@ def routes(server: Server) -> list[Route]:
         name = ModelName.parse(model_field(fields))
         require_store(server.models)
         check_free(server, str(name))
-        lines = creating(server, name, read_creation(fields))
+        lines = creating(server, name, await asyncio.to_thread(read_creation, fields))
         return await told(request, lines, is_stream=fields.boolean("stream", default=True))
 
     async def copy(request: web.Request) -> web.Response:

@@ -63,7 +63,7 @@ class ChatTemplate:
     `variants` are templates for special cases, by name: `tool_use` is used when there are tools, `rag` when there are
     documents. `special_tokens` are variables of the template: `bos_token`, `eos_token`, `pad_token`, `unk_token`. `key`
     says in errors where the template comes from.
-    Raises TemplateError, with line and reason, if `source` does not compile.
+    Raises TemplateError, with line and reason, if `source` does not compile, or is too long to.
     """
 
     def __init__(self, source: str, *, variants: Mapping[str, str] | None = None, key: str = _KEY,
@@ -71,6 +71,7 @@ class ChatTemplate:
         from jinja2 import TemplateSyntaxError
 
         from ggpy.text.chat_environment import ChatEnvironment
+        from ggpy.text.chat_limits import check_source
 
         self.source = source
         self.key = key
@@ -78,7 +79,11 @@ class ChatTemplate:
         self.variants = {name: ChatTemplate(text, key=f"{key}.{name}", **self._special_tokens)
                          for name, text in (variants or {}).items()}
         try:
-            self._template = ChatEnvironment().from_string(source)
+            environment = ChatEnvironment()
+            check_source(environment, source, key)
+            self._template = environment.from_string(source)
+        except TemplateError:
+            raise
         except TemplateSyntaxError as error:
             raise TemplateError(f"{key}, line {error.lineno}: {error.message}") from error
         except Exception as error:      # too deep for Jinja's parser or Python's

@@ -1,4 +1,4 @@
-"""What rendering a chat template may cost: a template comes with the model file and may be hostile.
+"""What compiling and rendering a chat template may cost: a template comes with the model file and may be hostile.
 
 Jinja's sandbox keeps a template away from Python; a budget keeps it from taking all time and memory. Steps are counted
 (loop iterations, calls, pieces of text copied), and an operation whose result would be too large is refused before it
@@ -9,12 +9,15 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from itertools import islice
 from typing import Any
 
 import jinja2
 
 from ggpy.errors import TemplateError
 
+MAX_SOURCE = 64 * 1024      # characters of a template
+MAX_TOKENS = 12_000         # of its tags and expressions, as Jinja reads them; compiling takes 0.1 ms for each
 MAX_TEXT = 16_000_000       # characters of one text, the whole conversation included
 MAX_ITEMS = 1_000_000       # of one list
 MAX_STEPS = 4_000_000       # of one rendering; a step is about a microsecond
@@ -114,6 +117,17 @@ def budget() -> Budget:
     if found is None:
         raise jinja2.TemplateError("not while compiling")
     return found
+
+
+def check_source(environment: jinja2.Environment, source: str, key: str) -> None:
+    """Refuse a template that would take long to compile. Raises ggpy's own TemplateError, and Jinja's."""
+    if len(source) > MAX_SOURCE:
+        raise TemplateError(f"{key}: the template has {len(source):,} characters; expected {MAX_SOURCE:,} at most")
+    tokens = (line for line, kind, _ in environment.lex(source) if kind not in ("data", "whitespace"))
+    line = next(islice(tokens, MAX_TOKENS, None), None)
+    if line is not None:
+        raise TemplateError(f"{key}, line {line}: the template has too many tags and expressions; expected at most "
+                            f"{MAX_TOKENS:,} names, numbers and operators")
 
 
 def check_conversation(*values: Any) -> None:

@@ -64,6 +64,10 @@ def is_go(template: str) -> bool:
 
 def go_to_jinja(template: str) -> str:
     """The Jinja source that writes what the Go template does. Raises TemplateError, with the line where it is known."""
+    from ggpy.text.chat_limits import MAX_SOURCE
+
+    if len(template) > MAX_SOURCE:
+        raise TemplateError(f"the template has {len(template):,} characters; expected {MAX_SOURCE:,} at most")
     nodes = parse_go(template)
     if "Messages" in used_fields(nodes):
         return OVER_ALL.replace("BODY", _Writer(nodes).write(nodes))

@@ -121,3 +121,13 @@ def test_a_client_that_leaves_ends_its_answer(server: Served) -> None:
         if all(not slot["is_processing"] for slot in server.get("/slots").json):
             return
     pytest.fail("the answer goes on")
+
+
+@pytest.mark.parametrize("template", ["{% if %}" * 100_000, "{{ [" + "a," * 30_000 + "] }}", "{{ .Response }}" * 4000,
+                                      "{{ .Response }}" * 100_000], ids=["long", "full", "go", "long-go"])
+@pytest.mark.parametrize("path", ["/api/generate", "/api/create"])
+def test_a_template_that_takes_long_to_compile_is_refused(router: Served, path: str, template: str) -> None:
+    """Before it is compiled."""
+    body = {"model": "tiny" if path == "/api/generate" else "made", "from": "tiny", "prompt": "a", "template": template}
+    reply = router.post(path, body)
+    assert (reply.status, "expected" in reply.json["error"]) == (400, True), reply.data

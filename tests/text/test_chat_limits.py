@@ -162,3 +162,12 @@ def test_parts_of_names_that_start_with_an_underscore() -> None:
         ChatTemplate("{% set ns = namespace(_x=1) %}").render([])
     with pytest.raises(TemplateError, match=r"namespace attribute '__class__'"):
         ChatTemplate("{% set ns = namespace() %}{% set ns.__class__ = 1 %}").render([])
+
+
+@pytest.mark.parametrize(("source", "problem"), [
+    ("x" * 70_000, "70,000 characters"), ("{{ [" + "a," * 6_000 + "a] }}", "line 1: the template has too many tags"),
+    ("\n" + "{{ a }}" * 5_000, "line 2: the template has too many tags")])
+def test_a_template_that_takes_long_to_compile_is_refused(source: str, problem: str) -> None:
+    """Compiling takes more than linear time, and nothing can end it."""
+    with pytest.raises(TemplateError, match=problem):
+        ChatTemplate(source)
