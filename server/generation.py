@@ -60,7 +60,7 @@ class Answer:
     n_prompt: int
     n_ctx: int
     task: Task
-    start_s: float = field(default_factory=time.perf_counter)
+    start_s: float = field(default_factory=time.perf_counter)      # when its prompt was begun, once that is known
     tokens: list[int] = field(default_factory=list)
     text: str = ""
     probabilities: list[TokenProbability] = field(default_factory=list)     # of the tokens, if they were asked for
@@ -186,6 +186,8 @@ def take(answer: Answer, event: Tokens, model: LoadedModel, job: Job) -> None:
     answer.tokens += event.tokens
     answer.text += event.text
     answer.probabilities += event.probabilities
+    if event.admitted_s is not None:
+        answer.start_s = event.admitted_s
     answer.n_cached = task.n_cached = event.num_cached
     if event.miss is not None:
         answer.cache_miss = event.miss.cause

@@ -295,7 +295,8 @@ class EngineCore:
                 n_cached = request.num_cached or 0
                 counts = [n_cached] if request in self.scheduler.admitted else []
                 n_read = min(request.num_computed, len(request.prompt_tokens))
-                events += [Event(request.id, num_cached=n_cached, num_read=n) for n in (*counts, n_read)]
+                events += [Event(request.id, num_cached=n_cached, num_read=n, admitted_s=request.admitted_s)
+                           for n in (*counts, n_read)]
         return events
 
     def _sample(self, chunks: Sequence[Chunk], logits: Sequence[Float32]) -> list[StepResult]:

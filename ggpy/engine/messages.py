@@ -236,12 +236,14 @@ class Tokens(Message, frozen=True):
     num_read: int | None = None                 # tokens of the prompt that are computed; None: it is all
     num_drafted: int = 0                        # tokens that were guessed so far
     num_accepted: int = 0                       # of these, tokens of the answer
+    admitted_s: float | None = None             # when the request first ran, on the clock of `time_s`
 
     @classmethod
     def of(cls, event: Event, index: int = 0) -> Tokens:
         error = None if event.error is None else Failure.of(event.error)
         return cls(event.request_id, index, event.tokens, event.text, event.finish_reason, error, event.num_cached,
-                   event.miss, event.time_s, event.probabilities, event.num_read, event.num_drafted, event.num_accepted)
+                   event.miss, event.time_s, event.probabilities, event.num_read, event.num_drafted, event.num_accepted,
+                   event.admitted_s)
 
     @classmethod
     def failure(cls, request_id: int, index: int, error: GgpyError) -> Tokens:

@@ -134,3 +134,4 @@ class Event:
     num_read: int | None = None                         # tokens of the prompt that are computed; None: it is all
     num_drafted: int = 0                                # tokens that were guessed so far
     num_accepted: int = 0                               # of these, tokens of the answer
+    admitted_s: float | None = None                     # when the request first ran, on the clock of `time_s`

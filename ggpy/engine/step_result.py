@@ -85,4 +85,5 @@ class StepResult:
         request = self.generation.request
         return Event(request.id, tuple(self.tokens), "".join(self._texts), self.reason, self.error,
                      request.num_cached or 0, None if self.reason is None else request.miss, time.perf_counter(),
-                     tuple(self.probabilities), num_drafted=request.num_drafted, num_accepted=request.num_accepted)
+                     tuple(self.probabilities), num_drafted=request.num_drafted, num_accepted=request.num_accepted,
+                     admitted_s=request.admitted_s)

@@ -582,3 +582,14 @@ def test_texts_that_are_embedded_count_as_read(make_driver: MakeDriver) -> None:
     metrics = driver.core.metrics
     assert (metrics.prompt.n_tokens, metrics.n_predicted) == (12, 0)
     assert sum(metrics.step_s.counts) == len(driver.backend.steps)
+
+
+def test_events_say_when_their_request_was_taken_up(make_driver: MakeDriver) -> None:
+    """Which is before its first token, and stays so."""
+    driver = make_driver()
+    r = request(range(5), max_tokens=3)
+    driver.run(r)
+    events = driver.events[r.id]
+    assert r.admitted_s is not None
+    assert [event.admitted_s for event in events] == [r.admitted_s] * 3
+    assert r.added_s <= r.admitted_s < events[0].time_s

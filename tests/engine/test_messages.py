@@ -63,7 +63,7 @@ def test_answers_arrive_as_they_were_sent() -> None:
     probability = TokenProbability(5, -math.inf, ((6, -0.25), (5, -math.inf)))
     answers = [Progress("compiling", "q4_k.linear", 1, 9), Ready(4096, 61, 7, 4, True, "rank", 1, 512),
                StartFailed(Failure("GgpyError", "x")),
-               Tokens(3, 1, (5,), "ab", "stop", None, 32, Miss("evicted", 32), 1.5, (probability,)),
+               Tokens(3, 1, (5,), "ab", "stop", None, 32, Miss("evicted", 32), 1.5, (probability,), admitted_s=1.25),
                Reply(4, Status(1, 2, (PageUse(1, 2, 3),))), Reply(5, "text"),
                Reply(8, AdapterList((AdapterInfo("/a.gguf", 0.5, "sums", "Add: ", "f"),))),
                Reply(7, SavedTokens([1], 2, 3)),
