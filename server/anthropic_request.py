@@ -9,6 +9,7 @@ from typing import Any
 from ggpy.errors import GgpyError, RequestError
 from ggpy.server.anthropic_messages import Message, read_messages, read_tools
 from ggpy.server.chat import ChatRequest
+from ggpy.server.chat_messages import NO_MEDIA, find_media
 from ggpy.server.context import Server
 from ggpy.server.fields import Fields
 from ggpy.server.models import LoadedModel
@@ -67,10 +68,8 @@ def refuse_pictures(messages: list[Message], *, is_official: bool) -> None:
     For llama-server that is an error of the server. Official clients send a request again that met one, so they are
     told that it was theirs.
     """
-    parts = (part for message in messages if isinstance(message["content"], list) for part in message["content"])
-    if any(part["type"] == "image_url" for part in parts):
-        kind = RequestError if is_official else GgpyError
-        raise kind("image input is not supported: this model reads text alone; leave the images out")
+    if (found := find_media(messages)) is not None:
+        raise (RequestError if is_official else GgpyError)(f"{found[1]} {NO_MEDIA}")
 
 
 def read_choice(fields: Fields) -> dict[str, Any]:

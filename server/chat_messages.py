@@ -17,6 +17,7 @@ Messages = list[Any]        # what is wrong with one, the template says
 
 MEDIA = {"image_url": "image", "image": "image", "input_image": "image", "input_audio": "audio", "audio": "audio",
          "audio_url": "audio", "input_video": "video", "video_url": "video", "video": "video"}
+NO_MEDIA = "input is not supported: this model reads text alone; leave it out"
 
 
 def template_messages(messages: Sequence[Mapping[str, Any]], template: ChatTemplate,
@@ -43,13 +44,20 @@ def template_messages(messages: Sequence[Mapping[str, Any]], template: ChatTempl
 
 def refuse_media(messages: Messages) -> None:
     """Raises RequestError for pictures and the like, which no model here sees, though its template may mark them."""
+    if (found := find_media(messages)) is not None:
+        place, kind = found
+        raise RequestError(f"{place}: {kind} {NO_MEDIA}")
+
+
+def find_media(messages: Messages) -> tuple[str, str] | None:
+    """Where there is more than text in `messages`, and what; None if there is not."""
     for i, message in enumerate(messages):
         content = message.get("content") if isinstance(message, Mapping) else None
         for j, part in enumerate(content if isinstance(content, list) else ()):
             kind = MEDIA.get(str(part.get("type"))) if isinstance(part, Mapping) else None
             if kind is not None:
-                raise RequestError(f"messages[{i}].content[{j}]: {kind} input is not supported: this model reads text "
-                                   "alone; leave it out")
+                return f"messages[{i}].content[{j}]", kind
+    return None
 
 
 def role_of(message: Any) -> Any:
