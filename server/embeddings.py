@@ -15,6 +15,7 @@ from ggpy.server.models import LoadedModel
 from ggpy.server.prompts import is_prompt_list, object_tokens, prompt_tokens
 from ggpy.text import Tokenizer
 
+MAX_TEXTS = 4096        # of one request
 INT16_MAX = 32760       # what llama.cpp scales the largest number to
 
 
@@ -26,6 +27,8 @@ def read_inputs(fields: Fields, name: str, tokenizer: Tokenizer) -> list[list[in
     if value == []:
         raise fields.error(name, "it is an empty array; expected one text at least")
     items = value if is_prompt_list(value) else [value]
+    if len(items) > MAX_TEXTS:
+        raise fields.error(name, f"{len(items):,} texts are too many; expected {MAX_TEXTS:,} at most")
     texts = [input_tokens(fields, f"{name}[{i}]" if len(items) > 1 else name, item, tokenizer)
              for i, item in enumerate(items)]
     if not all(texts):

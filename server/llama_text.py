@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from aiohttp import web
 
+from ggpy.server import lanes
 from ggpy.server.chat import render
 from ggpy.server.context import Server
 from ggpy.server.fields import Fields, read_fields
@@ -25,14 +27,12 @@ def routes(server: Server) -> list[Route]:
             tokens = await asyncio.to_thread(content_tokens, fields, model.tokenizer)
             if not fields.boolean("with_pieces", default=False):
                 return json_response({"tokens": tokens})
-            return json_response({"tokens": [{"id": token, "piece": piece(token, model.tokenizer)}
-                                             for token in tokens]})
+            return json_response({"tokens": await lanes.read(pieces, tokens, model.tokenizer)})
 
     async def detokenize(request: web.Request) -> web.Response:
         fields = await read_fields(request)
         async with server.models.use(fields.text("model")) as model:
-            tokens = mixed_tokens(fields, "tokens", fields.array("tokens") or [], model.tokenizer)
-            return json_response({"content": model.tokenizer.decode(tokens)})
+            return json_response({"content": await lanes.read(text_of_tokens, fields, model.tokenizer)})
 
     async def apply_template(request: web.Request) -> web.Response:
         fields = await read_fields(request)
@@ -54,6 +54,16 @@ def content_tokens(fields: Fields, tokenizer: Tokenizer) -> list[int]:
     if not isinstance(parts, list):
         raise fields.error("content", "expected a string, or an array of strings and tokens")
     return mixed_tokens(fields, "content", parts, tokenizer, add_special=add_special, parse_special=parse_special)
+
+
+def text_of_tokens(fields: Fields, tokenizer: Tokenizer) -> str:
+    """The text of field `tokens`."""
+    return tokenizer.decode(mixed_tokens(fields, "tokens", fields.array("tokens") or [], tokenizer))
+
+
+def pieces(tokens: list[int], tokenizer: Tokenizer) -> list[dict[str, Any]]:
+    """`tokens`, each with its text."""
+    return [{"id": token, "piece": piece(token, tokenizer)} for token in tokens]
 
 
 def piece(token: int, tokenizer: Tokenizer) -> str | list[int]:

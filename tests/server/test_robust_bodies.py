@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from ggpy.server import lanes
+from ggpy.server.embeddings import MAX_TEXTS
 from ggpy.server.lanes import LARGE_BYTES, LONG_BYTES, Lanes, body_bytes
 from ggpy.server.llama_lora import MAX_SCALES
 from ggpy.server.sampling_fields import MAX_BIASES
@@ -158,6 +159,13 @@ def test_large_bodies_do_not_hold_up_others(served: Served, monkeypatch: pytest.
 def test_lists_that_would_take_too_long_are_refused(served: Served, fields: dict[str, Any], message: str) -> None:
     """With how many there may be."""
     assert message in served.post("/completion", {"prompt": "a", "n_predict": 1, **fields}).error["message"]
+
+
+def test_texts_that_would_take_too_long_are_refused(served: Served) -> None:
+    """On all routes for vectors."""
+    for path, name in (("/embedding", "content"), ("/v1/embeddings", "input")):
+        message = served.post(path, {name: ["a"] * (MAX_TEXTS + 1)}).error["message"]
+        assert message == f"Field '{name}': 4,097 texts are too many; expected 4,096 at most"
 
 
 def test_a_very_long_conversation_is_shortened(served: Served) -> None:
