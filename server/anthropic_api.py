@@ -49,7 +49,7 @@ def routes(server: Server) -> list[Route]:
         fields = await read_fields(request)
         async with model_of(server, fields) as model:
             wanted = await lanes.read(read_request, fields, server, model, is_official=is_official(request))
-            return json_response({"input_tokens": (await prepare(model, wanted.chat)).n_tokens})
+            return json_response({"input_tokens": (await prepare(model, wanted.chat, must_fit=False)).n_tokens})
 
     return [Route("POST", "/v1/messages", messages, error_body),
             Route("POST", "/v1/messages/count_tokens", count_tokens, error_body)]

@@ -18,6 +18,7 @@ from ggpy.server.chat_reader import AnswerReader
 from ggpy.server.chat_thoughts import ThoughtLimit, ThoughtSwitch, read_limited
 from ggpy.server.generation import Answer, Delta, Job, generate, merged
 from ggpy.server.models import LoadedModel
+from ggpy.server.prompts import check_length
 from ggpy.server.template_options import takes_tools, tools_for_template
 from ggpy.text import ChatPrompt, tool_calls
 from ggpy.text.reasoning import ReasoningFormat
@@ -123,9 +124,13 @@ class ChatAnswer:
     probabilities: list[TokenProbability] = field(default_factory=list)     # of the others but the end
 
 
-async def prepare(model: LoadedModel, request: ChatRequest) -> PreparedChat:
-    """The prompt of `request` and how its answers are read. Raises RequestError and TemplateError."""
-    return await asyncio.to_thread(_prepare, model, request)
+async def prepare(model: LoadedModel, request: ChatRequest, *, must_fit: bool = True) -> PreparedChat:
+    """The prompt of `request` and how its answers are read. Raises RequestError and TemplateError.
+
+    With `must_fit`, it raises ContextSizeError for a prompt that is far longer than the context; others that do not fit
+    are for `stream_chat` to refuse.
+    """
+    return await asyncio.to_thread(_prepare, model, request, must_fit)
 
 
 def render(model: LoadedModel, request: ChatRequest) -> tuple[ChatPrompt, bool]:
@@ -146,13 +151,15 @@ def render(model: LoadedModel, request: ChatRequest) -> tuple[ChatPrompt, bool]:
     return prompt, is_open
 
 
-def _prepare(model: LoadedModel, request: ChatRequest) -> PreparedChat:
+def _prepare(model: LoadedModel, request: ChatRequest, must_fit: bool) -> PreparedChat:
     check_choice(request.tools, request.tool_choice)
     if request.tools and not takes_tools(model):        # the model would not see them
         check_left_out(request.tools, request.tool_choice, model.name)
         warn_of_tools(model.name)
         request = replace(request, tools=(), tool_choice="auto")
     prompt, is_open = render(model, request)
+    if must_fit:
+        check_length(prompt.text, model.tokenizer, model.n_ctx)
     style = model.answer_style
     has_calls = bool(request.tools) and request.tool_choice != "none" and request.parses_tool_calls
     constraint = answer_constraint(request.job.constraint, style, is_open=is_open, is_off=request.is_off,

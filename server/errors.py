@@ -27,8 +27,9 @@ class FieldError(RequestError):
 class ContextSizeError(PromptTooLongError):
     """A prompt leaves no room for an answer; the text and fields are those of llama-server."""
 
-    def __init__(self, n_prompt: int, n_ctx: int) -> None:
-        super().__init__(f"request ({n_prompt} tokens) exceeds the available context size ({n_ctx} tokens), try "
+    def __init__(self, n_prompt: int, n_ctx: int, *, is_least: bool = False) -> None:
+        least = "at least " if is_least else ""
+        super().__init__(f"request ({least}{n_prompt} tokens) exceeds the available context size ({n_ctx} tokens), try "
                          "increasing it")
         self.details = {"n_prompt_tokens": n_prompt, "n_ctx": n_ctx}
 

@@ -29,7 +29,8 @@ def routes(server: Server) -> list[Route]:
     async def completion(request: web.Request) -> web.StreamResponse:
         fields = await read_fields(request)
         async with server.models.use(fields.text("model")) as model:
-            prompts, is_list = await asyncio.to_thread(read_prompts, fields, "prompt", model.tokenizer)
+            prompts, is_list = await asyncio.to_thread(read_prompts, fields, "prompt", model.tokenizer,
+                                                       n_ctx=model.n_ctx)
             return await respond(request, server, model, fields, prompts, is_list=is_list)
 
     async def infill(request: web.Request) -> web.StreamResponse:

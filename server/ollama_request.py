@@ -99,7 +99,7 @@ async def prepared(model: LoadedModel, asked: Asked, messages: Sequence[Message]
         messages=messages, job=asked.job, tools=tools, variables=asked.variables,
         continuation="auto" if settings.prefill_assistant else "never", reasoning_format="deepseek",
         thought_tokens=None if budget < 0 else budget, thought_message=settings.reasoning_budget_message)
-    chat = await prepare(model, request)
+    chat = await prepare(model, request, must_fit=not asked.is_cut)
     if chat.n_tokens >= asked.limit and asked.is_cut:
         chat = await shortened(model, request, asked.limit) or chat
     return dataclasses.replace(chat, job=limited(dataclasses.replace(chat.job, tokens=cut(chat.job.tokens, asked)),
@@ -112,7 +112,8 @@ async def shortened(model: LoadedModel, request: ChatRequest, limit: int) -> Pre
     low, high, best = 0, len(choices), None
     while low < high:
         middle = (low + high) // 2
-        chat = await prepare(model, dataclasses.replace(request, messages=kept_from(request.messages, choices[middle])))
+        chat = await prepare(model, dataclasses.replace(request, messages=kept_from(request.messages, choices[middle])),
+                             must_fit=False)
         if chat.n_tokens < limit:
             best, high = chat, middle
         else:

@@ -50,7 +50,8 @@ def routes(server: Server) -> list[Route]:
     async def input_tokens(request: web.Request) -> web.Response:
         fields = await read_fields(request)
         async with server.models.use(fields.text("model")) as model:
-            prepared = await prepare(model, await lanes.read(read_chat, fields, server, model))
+            asked = await lanes.read(read_chat, fields, server, model)
+            prepared = await prepare(model, asked, must_fit=False)
             return json_response({"object": "response.input_tokens", "input_tokens": prepared.n_tokens})
 
     handlers = {"": chat, "/control": control, "/input_tokens": input_tokens}

@@ -83,7 +83,8 @@ class Wanted:
 
 def read_texts(server: Server, fields: Fields, model: LoadedModel) -> list[Prompt]:
     """The prompts of a request, with their suffix around the gap if there is one. Raises RequestError."""
-    lists, is_list = read_prompts(fields, "prompt", model.tokenizer)
+    n_ctx = None if fields.boolean("echo", default=False) else model.n_ctx
+    lists, is_list = read_prompts(fields, "prompt", model.tokenizer, n_ctx=n_ctx)
     given = fields.get("prompt") if is_list else [fields.get("prompt")]
     suffix = fields.text("suffix")
     if suffix:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ggpy.errors import shown
+from ggpy.server.errors import ContextSizeError
 from ggpy.server.fields import Fields, named
 from ggpy.text import Tokenizer
 
@@ -12,19 +13,30 @@ MAX_PROMPTS = 1024      # of one request
 SHAPES = "a string, an array of tokens and strings, or an array of prompts"
 
 
-def read_prompts(fields: Fields, name: str, tokenizer: Tokenizer) -> tuple[list[list[int]], bool]:
+def read_prompts(fields: Fields, name: str, tokenizer: Tokenizer, *,
+                 n_ctx: int | None = None) -> tuple[list[list[int]], bool]:
     """The tokens of each prompt in field `name`, and whether it is an array of several prompts.
 
-    Raises FieldError.
+    Raises FieldError, and ContextSizeError for a text that is far longer than `n_ctx` tokens.
     """
     value = fields.get(name)
     if value is None:
         raise fields.missing(name)
+    check_length(value, tokenizer, n_ctx)
     if not is_prompt_list(value):
         return [prompt_tokens(fields, name, value, tokenizer)], False
     if len(value) > MAX_PROMPTS:
         raise fields.error(name, f"{len(value):,} prompts are too many; expected {MAX_PROMPTS:,} at most")
     return [prompt_tokens(fields, f"{name}[{i}]", item, tokenizer) for i, item in enumerate(value)], True
+
+
+def check_length(value: Any, tokenizer: Tokenizer, n_ctx: int | None) -> None:
+    """Raise ContextSizeError for a text, or one in a list, that cannot fit: reading all of it would take long."""
+    for text in value if isinstance(value, list) else [value]:
+        if n_ctx is not None and isinstance(text, str) and len(text) > n_ctx:
+            n_least = tokenizer.least_tokens(text)
+            if n_least >= n_ctx:
+                raise ContextSizeError(n_least, n_ctx, is_least=True)
 
 
 def is_prompt_list(value: Any) -> bool:

@@ -40,13 +40,14 @@ def routes(server: Server) -> list[Route]:
 
             return await sse.respond(request, frames(model, chat, writer), error_frame=failed, ping_s=ping_s)
 
-    async def read(fields: Fields, model: LoadedModel) -> PreparedChat:
-        return await prepare(model, await lanes.read(lambda: read_chat(chat_fields(fields), server, model)))
+    async def read(fields: Fields, model: LoadedModel, *, must_fit: bool = True) -> PreparedChat:
+        asked = await lanes.read(lambda: read_chat(chat_fields(fields), server, model))
+        return await prepare(model, asked, must_fit=must_fit)
 
     async def input_tokens(request: web.Request) -> web.Response:
         fields = await read_fields(request)
         async with server.models.use(fields.text("model")) as model:
-            chat = await read(fields, model)
+            chat = await read(fields, model, must_fit=False)
             return json_response({"object": "response.input_tokens", "input_tokens": chat.n_tokens})
 
     async def stored(request: web.Request) -> web.Response:

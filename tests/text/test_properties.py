@@ -107,3 +107,18 @@ def test_streaming_never_shows_half_a_character(text: str) -> None:
         assert text.startswith(seen)
     assert seen == text
     assert decoder.finish() == ""
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@settings(max_examples=150, deadline=None)
+@given(text=TEXTS | st.text("▁ ab"), parse=st.booleans())
+def test_a_text_has_the_least_number_of_tokens_or_more(name: str, text: str, parse: bool) -> None:
+    """Whatever is merged or taken by others."""
+    tokenizer = TOKENIZERS[name]
+    assert tokenizer.least_tokens(text) <= len(tokenizer.encode(text, add_special=False, parse_special=parse))
+
+
+def test_the_least_number_of_tokens_is_near_where_none_is_long() -> None:
+    """Whitespace is left out of the count, for runs of it may be one token."""
+    longest = max(len(BYTE_BPE.token_bytes(i)) for i in range(BYTE_BPE.n_vocab))
+    assert BYTE_BPE.least_tokens("x " * 5 * longest) == 5
