@@ -16,7 +16,7 @@ from ggpy.graph.ops import ExpertLinear, Linear
 from ggpy.graph.plan import Plan
 from ggpy.kernels.cpu.attention_memory import attention_partials_bytes
 from ggpy.kernels.cpu.packing import packing_of
-from ggpy.loading import USUAL_N_CTX, MAX_RUNNING
+from ggpy.loading import MAX_RUNNING, USUAL_N_CTX
 from ggpy.machine import usable_cores
 from ggpy.models import build_model
 

@@ -74,7 +74,8 @@ def test_an_error_has_a_status_unless_a_ping_was_sent(ping_s: float, status: int
 def test_a_stream_without_frames_is_whole() -> None:
     """It has a head and an end."""
     async def frames(_: asyncio.Event) -> AsyncGenerator[bytes, None]:
-        for data in ():
+        nothing: tuple[bytes, ...] = ()
+        for data in nothing:
             yield data
 
     async def look(response: ClientResponse, _: asyncio.Event) -> None:
