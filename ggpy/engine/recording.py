@@ -12,9 +12,11 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import logging
 import secrets
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,8 @@ from ggpy.errors import ConfigError, RequestError, shown
 
 MOONCAKE_BLOCK_TOKENS = 512
 MAX_LENGTH = 2**24          # tokens of an input or an output; more is no trace but a mistake
+
+logger = logging.getLogger("ggpy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +137,7 @@ class Recorder:
             raise ConfigError(f"{path}: {error.strerror}; a recording needs a file that can be written") from error
         self._blocks = BlockIds()
         self._lock = threading.Lock()
+        self._is_ended = False
         self._start_s: float | None = None
         self._n_lines = 0
         self._new_sessions = itertools.count()
@@ -143,9 +148,9 @@ class Recorder:
 
     def add(self, arrival_s: float, prompt: Sequence[int], output: Sequence[int]) -> None:
         """Note a request that has ended; `arrival_s` is a reading of one clock. One without output is left out."""
-        if not output:
-            return
         with self._lock:
+            if not output or self._is_ended:
+                return
             if self._start_s is None:
                 self._start_s = arrival_s
             parent = self._find_parent(prompt)
@@ -154,13 +159,18 @@ class Recorder:
             timestamp_ms = max(0.0, arrival_s - self._start_s) * 1000
             line = TraceLine(timestamp_ms, len(prompt), len(output), self._blocks.of(prompt), session=session,
                              parent=parent)
-            self._file.write(f"{line.as_json()}\n")
-            self._file.flush()
+            try:
+                self._file.write(f"{line.as_json()}\n")
+                self._file.flush()
+            except OSError as error:
+                logger.error("%s: %s; nothing more is recorded", self._file.name, error.strerror)
+                self._is_ended = True
+                return
             self._remember(prompt, output, session)
 
     def close(self) -> None:
         """Close the file."""
-        with self._lock:
+        with self._lock, suppress(OSError):     # of what could not be written before
             self._file.close()
 
     def _session(self, parent: int | None) -> int:

@@ -1,5 +1,7 @@
 """Traces: their format, and the recorder that writes them."""
 
+import errno
+import io
 from pathlib import Path
 
 import pytest
@@ -92,3 +94,24 @@ def test_a_recording_is_not_written_over(tmp_path: Path) -> None:
     (tmp_path / "trace.jsonl").touch()
     with pytest.raises(ConfigError, match="exists; a recording needs a file of its own"):
         Recorder(tmp_path / "trace.jsonl")
+
+
+class FullDisk(io.StringIO):
+    """A file that takes nothing."""
+
+    name = "trace.jsonl"
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_ends_the_trace_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told once, and whoever is answered hears nothing of it."""
+    recorder = Recorder(tmp_path / "trace.jsonl")
+    monkeypatch.setattr(recorder, "_file", FullDisk())
+    recorder.add(0, [1, 2], [3])
+    recorder.add(1, [1, 2], [3])
+    recorder.close()
+    assert caplog.messages == ["trace.jsonl: No space left on device; nothing more is recorded"]
