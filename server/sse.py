@@ -20,6 +20,7 @@ CONTENT_TYPE = "text/event-stream"
 DONE = b"data: [DONE]\n\n"
 PING = b":\n\n"                 # a comment, which clients skip
 DEFAULT_PING_S = 30
+SMALL = 2**14           # bytes that the transport takes at once if it holds none
 
 _encode = msgspec.json.Encoder().encode
 
@@ -89,7 +90,7 @@ class Output:
         if self._recording is not None:
             self._recording.add(data)
         if not self._is_gone:
-            await self._sent(self.response.write(data))
+            await self._sent(self.response.write(data), len(data))
 
     async def end(self) -> None:
         await self._begin()
@@ -97,13 +98,19 @@ class Output:
             await self._sent(self.response.write_eof())
 
     async def _begin(self) -> None:
+        if self.response.prepared:
+            return
         async with self._beginning:     # the ping and the first frame may come at the same time
             if not self.is_begun:
                 self.is_begun = True
                 await self._sent(self.response.prepare(self._request))
 
-    async def _sent(self, sending: Awaitable[object]) -> None:
+    async def _sent(self, sending: Awaitable[object], n_bytes: int = 0) -> None:
+        transport = self._request.transport
         try:
+            if n_bytes < SMALL and transport is not None and not transport.get_write_buffer_size():
+                await sending           # it need not wait for the client, so a clock would be for nothing
+                return
             async with patience.patience(self._request, patience.UNREAD_S):
                 await sending
         except (ConnectionError, TimeoutError) as error:
