@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from ggpy import LLM, SamplingParams
+from ggpy import LLM, SamplingParams, SpeculationConfig
 
 N_PROMPT, N_GENERATE, N_FIRST = 512, 64, 32
 N_SEQUENCES, N_BATCHED = 8, 32          # tokens that each of the sequences generates
@@ -84,7 +84,9 @@ def main() -> None:
     """Command line."""
     model, n_threads, *names = sys.argv[1:]
     n_ctx = max(MEASURES[name][1] for name in names) + SPARE
-    with LLM(model, n_ctx=n_ctx, n_threads=int(n_threads)) as llm:
+    # a step for each token: guessed ones would come for nothing where answers repeat themselves, as these do
+    no_drafts = SpeculationConfig(proposers=())
+    with LLM(model, n_ctx=n_ctx, n_threads=int(n_threads), speculation=no_drafts) as llm:
         results = {name: MEASURES[name][0](llm) for name in names}
         print(json.dumps(results), flush=True)      # before the model is freed: a first token is timed by this line
 

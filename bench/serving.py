@@ -34,6 +34,7 @@ from bench import llama_server
 from bench.environment import commit, machine
 from bench.stalls import Stall, measure_stall
 from ggpy.backends.base import kv_bytes
+from ggpy.engine.speculation import SpeculationConfig
 from ggpy.gguf import GGUFFile
 from ggpy.hub.resolve import resolve_model
 from ggpy.loading import ModelOptions
@@ -87,7 +88,8 @@ class Comparison:
     @asynccontextmanager
     async def _ours(self) -> AsyncIterator[Target]:
         s = self._setting
-        options = ModelOptions(n_ctx=s.n_ctx, pool_tokens=s.pool_tokens, n_threads=s.n_threads)
+        drafts = SpeculationConfig(proposers=()) if self._args.no_drafts else SpeculationConfig()
+        options = ModelOptions(n_ctx=s.n_ctx, pool_tokens=s.pool_tokens, n_threads=s.n_threads, speculation=drafts)
         async with open_engine(str(s.model), options) as target:
             yield target
 
@@ -184,6 +186,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--case", type=_choices(CASES), default=list(CASES), metavar="CASES", help="default: all")
     parser.add_argument("--peer-bin", type=Path, metavar="DIR", help="where llama-server is")
     parser.add_argument("--peer-flags", default="", metavar="FLAGS", help="further flags of llama-server, in one word")
+    parser.add_argument("--no-drafts", action="store_true", help="ours without guessed tokens, as llama-server is")
     parser.add_argument("--pool", type=_choices(("all", "half")), default=["all", "half"], metavar="POOLS",
                         help="of the agents: all, half or both (default)")
     parser.add_argument("--sessions", type=int, default=50, help="of agents (default 50)")

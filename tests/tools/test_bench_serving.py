@@ -122,8 +122,8 @@ def test_all_cases_run_without_the_peer(
     arch_model: Callable[[str], ArchModel], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Small ones, with one engine: the tables have no ratio."""
-    args = argparse.Namespace(path=arch_model("llama_headdim").path, threads=1, case=["agent", "chats", "edit"],
-                              peer_bin=None, peer_flags="", pool=["all", "half"], sessions=2, requests=2, clients=2,
+    args = argparse.Namespace(path=arch_model("llama_headdim").path, threads=1, no_drafts=False,
+                              case=["agent", "chats", "edit"], peer_bin=None, peer_flags="", pool=["all", "half"], sessions=2, requests=2, clients=2,
                               prompt=64, scale=0.02, seed=0)
     results = asyncio.run(serving.compare(args))
     assert [result["case"] for result in results] == ["agents, all", "agents, half", "chats", "edit"]
