@@ -123,8 +123,8 @@ def test_all_cases_run_without_the_peer(
 ) -> None:
     """Small ones, with one engine: the tables have no ratio."""
     args = argparse.Namespace(path=arch_model("llama_headdim").path, threads=1, no_drafts=False,
-                              case=["agent", "chats", "edit"], peer_bin=None, peer_flags="", pool=["all", "half"], sessions=2, requests=2, clients=2,
-                              prompt=64, scale=0.02, seed=0)
+                              case=["agent", "chats", "edit"], peer_bin=None, peer_flags="",
+                              pool=["all", "half"], sessions=2, requests=2, clients=2, prompt=64, scale=0.02, seed=0)
     results = asyncio.run(serving.compare(args))
     assert [result["case"] for result in results] == ["agents, all", "agents, half", "chats", "edit"]
     assert all(run["n_ok"] == run["n_requests"] for result in results for run in result["runs"])
