@@ -9,6 +9,7 @@ without it only ours is measured. The cases:
 - chats: 8 clients with distinct questions.
 - stall: what a running stream waits while a long prompt is read, and what that prompt's reading loses.
 - edit: one client whose answers repeat the prompt.
+- pressure: clients who together need twice the memory for keys and values that there is; nobody may be dropped.
 
 Prints a table for each (a ratio above 1 means that ours is better) and one line of JSON.
 """
@@ -47,7 +48,7 @@ from ggpy.tools.bench_serve_plan import Plan, PlannedRequest, expected_answer, e
 from ggpy.tools.bench_serve_targets import LlamaServer, Target
 from ggpy.tools.bench_serve_workloads import Size, agent, chat, edit
 
-CASES = ("agent", "chats", "stall", "edit")
+CASES = ("agent", "chats", "stall", "edit", "pressure")
 N_WARM_UP_TOKENS = 512          # room for the requests that are not measured
 
 T = TypeVar("T")
@@ -107,7 +108,7 @@ class Comparison:
 async def compare_load(args: argparse.Namespace, title: str, plan: list[PlannedRequest], n_clients: int,
                        pool_tokens: int | None = None) -> dict[str, Any]:
     """Sends `plan` to both engines with room for `pool_tokens`, by default for everything, and prints the table."""
-    n_ctx = longest(plan) + 1
+    n_ctx = max(lengths(plan)) + 1
     unique = n_unique(plan)
     # beyond the distinct tokens: pages that are not full, and what generates at the same time
     enough = unique + n_clients * n_ctx + N_WARM_UP_TOKENS
@@ -163,14 +164,18 @@ async def compare(args: argparse.Namespace) -> list[dict[str, Any]]:
             results.append(await compare_stalls(args))
         elif case == "chats":
             results.append(await compare_load(args, "chats", chat(size), args.clients))
+        elif case == "pressure":
+            plan = chat(size)
+            pool = sum(sorted(lengths(plan))[-args.clients:]) // 2
+            results.append(await compare_load(args, "pressure", plan, args.clients, pool))
         else:
             results.append(await compare_load(args, "edit", edit(Size(4, args.scale, args.seed)), 1))
     return results
 
 
-def longest(plan: Plan) -> int:
-    """Tokens of the longest prompt and its answer."""
-    return max(len(prompt) + request.n_output for prompt, request in zip(expected_prompts(plan), plan, strict=True))
+def lengths(plan: Plan) -> list[int]:
+    """Tokens of each prompt and its answer."""
+    return [len(prompt) + request.n_output for prompt, request in zip(expected_prompts(plan), plan, strict=True)]
 
 
 def n_unique(plan: Plan) -> int:
