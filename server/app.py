@@ -11,28 +11,15 @@ from typing import Any
 from aiohttp import HttpVersion11, web
 
 from ggpy.errors import GgpyError, RequestError
-from ggpy.server import (
-    anthropic_api,
-    llama_api,
-    llama_downloads,
-    llama_embeddings,
-    llama_info,
-    llama_lora,
-    llama_router,
-    llama_slots,
-    llama_streams,
-    llama_text,
-    ollama_api,
-    openai_chat,
-    openai_completions,
-    openapi,
-    page,
-    responses_api,
-    vertex,
-)
+from ggpy.server import openapi, page
+from ggpy.server.anthropic import api as anthropic_api
 from ggpy.server.context import Server
 from ggpy.server.errors import Body, ErrorInfo, LoadingError, NotFoundError, info_of, llama_body
 from ggpy.server.lanes import Lanes
+from ggpy.server.llama import api as llama_api
+from ggpy.server.llama import streams, vertex
+from ggpy.server.ollama import api as ollama_api
+from ggpy.server.openai import api as openai_api
 from ggpy.server.origins import check_origin
 from ggpy.server.patience import PATIENCE_S
 from ggpy.server.replies import error_response
@@ -41,10 +28,7 @@ from ggpy.server.running import RUNNING, Running
 from ggpy.server.security import check_host, check_key, cors_headers
 
 DIALECTS: tuple[Callable[[Server], Sequence[Route]], ...] = (
-    llama_info.routes, llama_text.routes, llama_api.routes, llama_embeddings.routes, llama_lora.routes,
-    llama_slots.routes, llama_router.routes, llama_streams.routes, llama_downloads.routes,
-    openai_completions.routes, openai_chat.routes,
-    responses_api.routes, anthropic_api.routes, ollama_api.routes,
+    llama_api.routes, openai_api.routes, anthropic_api.routes, ollama_api.routes,
 )
 # served while the model loads, and whatever its state
 ALWAYS = frozenset({"", "/", "/models", "/v1/models", "/api/version", "/api/status", "/api/tags", "/api/ps"})
@@ -76,7 +60,7 @@ def make_app(server: Server) -> web.Application:
         for route in dialect(server):
             handler = told(route, server.running)
             if route.method == "POST":
-                handler = llama_streams.recorded(server, handler, route.error_body)
+                handler = streams.recorded(server, handler, route.error_body)
             served[handler] = route
             app.router.add_route(route.method, server.settings.api_prefix + route.path, handler,
                                  expect_handler=let_send)

@@ -9,7 +9,7 @@ from ggpy.engine.probabilities import ProbabilitySpec
 from ggpy.engine.request import ContextShift
 from ggpy.server.fields import Fields
 from ggpy.server.generation import Job
-from ggpy.server.llama_lora import lora_scales
+from ggpy.server.llama.lora import lora_scales
 from ggpy.server.models import LoadedModel
 from ggpy.server.sampling_fields import MAX_COUNT, read_sampling
 from ggpy.server.settings import ServerSettings

@@ -19,7 +19,7 @@ from ggpy.hub import catalogue, names
 from ggpy.hub.resolve import resolve_model
 from ggpy.hub.store import StoredModel
 from ggpy.loading import ModelOptions, load_core
-from ggpy.server.answer_memory import AnswerMemory
+from ggpy.server.chat.answer_memory import AnswerMemory
 from ggpy.server.settings import ServerSettings
 from ggpy.server.slots import SlotBoard
 from ggpy.text import Tokenizer

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ggpy.errors import RequestError
-from ggpy.server.anthropic_messages import read_messages, read_tools
+from ggpy.server.anthropic.messages import read_messages, read_tools
 from ggpy.server.fields import Fields
 from tests.server.conftest import Served
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ggpy.server.anthropic_reply import (
+from ggpy.server.anthropic.reply import (
     Ending,
     EventWriter,
     Usage,

@@ -10,7 +10,7 @@ import pytest
 
 from ggpy.engine.constraint import ConstraintSpec
 from ggpy.errors import RequestError
-from ggpy.server.chat_constraint import ToolChoice, ToolName, answer_constraint, check_choice
+from ggpy.server.chat.constraint import ToolChoice, ToolName, answer_constraint, check_choice
 from ggpy.server.errors import FieldError
 from ggpy.text.reasoning import THINK
 from ggpy.text.tool_calls import FORMATS, AnswerStyle

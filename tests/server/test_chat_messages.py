@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ggpy.errors import RequestError
-from ggpy.server.chat_messages import template_messages
+from ggpy.server.chat.messages import template_messages
 from ggpy.text.chat import CHATML, ChatTemplate
 
 PLAIN = ChatTemplate(CHATML)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ggpy.engine.probabilities import TokenProbability
-from ggpy.server.chat_reader import AnswerReader, ShownText, control_tokens
+from ggpy.server.chat.reader import AnswerReader, ShownText, control_tokens
 from ggpy.server.generation import Answer, Delta
 from ggpy.server.slots import Task
 from ggpy.text import Tokenizer

@@ -12,13 +12,13 @@ from huggingface_hub import constants
 
 from ggpy.errors import PullError, RequestError
 from ggpy.hub import huggingface, names
-from ggpy.server import llama_downloads
 from ggpy.server.context import Server
 from ggpy.server.discovery import find_entries
 from ggpy.server.downloads import Arrived, find_pullable
 from ggpy.server.errors import NotFoundError
-from ggpy.server.llama_downloads import begin, cancel, remove
-from ggpy.server.llama_router import router_object
+from ggpy.server.llama import downloads
+from ggpy.server.llama.downloads import begin, cancel, remove
+from ggpy.server.llama.router import router_object
 from ggpy.server.manager import ModelManager
 from ggpy.server.settings import ServerSettings
 
@@ -54,7 +54,7 @@ def pulls(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], N
             work()
             yield Arrived(4, 4)
 
-        monkeypatch.setattr(llama_downloads, "fetched", fetched)
+        monkeypatch.setattr(downloads, "fetched", fetched)
 
     return set_up
 

@@ -13,8 +13,8 @@ from ggpy.engine.config import SamplingParams
 from ggpy.errors import RequestError
 from ggpy.loading import ModelOptions
 from ggpy.server.models import Entry
-from ggpy.server.ollama_cards import parameter_size
-from ggpy.server.ollama_options import (
+from ggpy.server.ollama.cards import parameter_size
+from ggpy.server.ollama.options import (
     apply_keep_alive,
     default_params,
     parse_duration,

@@ -314,7 +314,7 @@ def test_a_pull_that_fails_is_told(router: Served, monkeypatch: pytest.MonkeyPat
 
     absent = next((entry for entry in CATALOGUE if not entry.is_present), None)
     if absent is None:
-        monkeypatch.setattr("ggpy.server.ollama_pull.is_here", lambda entry: False)
+        monkeypatch.setattr("ggpy.server.ollama.pull.is_here", lambda entry: False)
         absent = CATALOGUE[0]
     monkeypatch.setattr(resolve, "pull", pull)
     assert lines(router.post("/api/pull", {"model": absent.name}))[-1] == {"error": "the network is down"}

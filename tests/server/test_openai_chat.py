@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ggpy.server.chat import warn_of_tools
+from ggpy.server.chat.core import warn_of_tools
 from tests.server.conftest import CHATML, Served
 
 CHATS = "/v1/chat/completions"

@@ -8,7 +8,7 @@ import pytest
 
 from ggpy import config
 from ggpy.errors import ConfigError
-from ggpy.server.vertex import format_of
+from ggpy.server.llama.vertex import format_of
 from tests.server.conftest import Served
 
 MESSAGES = [{"role": "user", "content": "ab"}]

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from ggpy.errors import RequestError
 from ggpy.server import lanes, sse
-from ggpy.server.anthropic_reply import (
+from ggpy.server.anthropic.reply import (
     Ending,
     EventWriter,
     Usage,
@@ -19,8 +19,8 @@ from ggpy.server.anthropic_reply import (
     message_object,
     new_message_id,
 )
-from ggpy.server.anthropic_request import MessageRequest, read_request
-from ggpy.server.chat import FinishReason, PreparedChat, complete_chat, prepare, stream_chat
+from ggpy.server.anthropic.request import MessageRequest, read_request
+from ggpy.server.chat.core import FinishReason, PreparedChat, complete_chat, prepare, stream_chat
 from ggpy.server.context import Server
 from ggpy.server.errors import NotFoundError
 from ggpy.server.fields import Fields, read_fields

@@ -21,7 +21,6 @@ from aiohttp import web
 from ggpy.engine.probabilities import ProbabilitySpec, TokenProbability
 from ggpy.server import lanes, sse
 from ggpy.server.completion import CompletionOptions, error_frame, final_object, read_jobs
-from ggpy.server.completion_logprobs import LogprobArrays, prompt_probabilities
 from ggpy.server.context import Server
 from ggpy.server.errors import NotSupportedError
 from ggpy.server.fields import Fields, read_fields
@@ -29,6 +28,7 @@ from ggpy.server.generation import Answer, Delta, Job, complete_all, generate_al
 from ggpy.server.infill import infill_tokens
 from ggpy.server.job_fields import read_ping_s
 from ggpy.server.models import LoadedModel
+from ggpy.server.openai.completion_logprobs import LogprobArrays, prompt_probabilities
 from ggpy.server.prompts import read_prompts
 from ggpy.server.replies import FINGERPRINT, json_response
 from ggpy.server.routes import Route

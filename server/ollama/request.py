@@ -14,15 +14,16 @@ from aiohttp import web
 
 from ggpy.engine.request import ContextShift
 from ggpy.errors import RequestError
-from ggpy.server.chat import ChatRequest, PreparedChat, prepare, stream_chat
+from ggpy.server.chat.core import ChatRequest, PreparedChat, prepare, stream_chat
+from ggpy.server.chat.template_options import template_variables
 from ggpy.server.context import Server
 from ggpy.server.errors import ContextSizeError
 from ggpy.server.fields import Fields
 from ggpy.server.generation import Job
 from ggpy.server.models import Entry, LoadedModel
-from ggpy.server.ollama_lines import Line, Stopwatch, logprob_objects, now
-from ggpy.server.ollama_messages import Message, kept_from, shortenings
-from ggpy.server.ollama_options import (
+from ggpy.server.ollama.lines import Line, Stopwatch, logprob_objects, now
+from ggpy.server.ollama.messages import Message, kept_from, shortenings
+from ggpy.server.ollama.options import (
     NUM_KEEP,
     apply_keep_alive,
     default_params,
@@ -35,7 +36,6 @@ from ggpy.server.ollama_options import (
 from ggpy.server.replies import json_response
 from ggpy.server.sampling_fields import MAX_COUNT
 from ggpy.server.settings import ServerSettings
-from ggpy.server.template_options import template_variables
 from ggpy.text import ChatTemplate
 from ggpy.text.go_to_jinja import jinja_of
 from ggpy.text.tool_calls import CallArguments, CallBegin, CallEnd, Content, Event, Reasoning

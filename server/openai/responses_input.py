@@ -12,7 +12,7 @@ from typing import Any
 
 from ggpy.errors import shown
 from ggpy.server.fields import Fields
-from ggpy.server.responses_thoughts import unsealed
+from ggpy.server.openai.responses_thoughts import unsealed
 
 LOGPROBS = "message.output_text.logprobs"       # what `include` calls the probabilities of the text
 # fields that chats do not have, or have otherwise

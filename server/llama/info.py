@@ -12,7 +12,7 @@ from ggpy.server.context import Server
 from ggpy.server.downloads import reload
 from ggpy.server.errors import LoadingError, NotFoundError, NotSupportedError
 from ggpy.server.job_settings import settings_object
-from ggpy.server.llama_router import router_object, router_props
+from ggpy.server.llama.router import router_object, router_props
 from ggpy.server.models import Entry, LoadedModel
 from ggpy.server.replies import FINGERPRINT, json_response
 from ggpy.server.routes import Route

@@ -17,7 +17,7 @@ from ggpy.server import sse
 from ggpy.server.errors import ErrorInfo
 from ggpy.server.fields import Fields, read_json
 from ggpy.server.generation import Answer
-from ggpy.server.ollama_cards import rfc3339
+from ggpy.server.ollama.cards import rfc3339
 from ggpy.server.probabilities import probability_objects
 from ggpy.text import Tokenizer
 

@@ -11,10 +11,11 @@ from typing import Any, Literal
 from ggpy.engine.constraint import ConstraintSpec
 from ggpy.engine.probabilities import ProbabilitySpec
 from ggpy.errors import RequestError, shown
-from ggpy.server.chat import ChatRequest
-from ggpy.server.chat_constraint import ToolChoice, ToolName
-from ggpy.server.chat_messages import Continuation
-from ggpy.server.chat_thoughts import ThoughtSwitch
+from ggpy.server.chat.constraint import ToolChoice, ToolName
+from ggpy.server.chat.core import ChatRequest
+from ggpy.server.chat.messages import Continuation
+from ggpy.server.chat.template_options import template_variables
+from ggpy.server.chat.thoughts import ThoughtSwitch
 from ggpy.server.context import Server
 from ggpy.server.fields import Fields
 from ggpy.server.generation import Job
@@ -23,7 +24,6 @@ from ggpy.server.job_settings import settings_object
 from ggpy.server.models import LoadedModel
 from ggpy.server.sampling_fields import MAX_COUNT, read_constraint, schema_constraint
 from ggpy.server.settings import ServerSettings
-from ggpy.server.template_options import template_variables
 from ggpy.text.reasoning import ReasoningFormat
 from ggpy.text.tool_calls import name_of
 

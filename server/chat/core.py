@@ -11,15 +11,15 @@ from functools import cache
 from typing import Any, Literal
 
 from ggpy.engine.probabilities import TokenProbability
-from ggpy.server.answer_meaning import same_answers
-from ggpy.server.chat_constraint import ToolChoice, answer_constraint, check_choice, check_left_out
-from ggpy.server.chat_messages import Continuation, template_messages
-from ggpy.server.chat_reader import AnswerReader
-from ggpy.server.chat_thoughts import ThoughtLimit, ThoughtSwitch, read_limited
+from ggpy.server.chat.answer_meaning import same_answers
+from ggpy.server.chat.constraint import ToolChoice, answer_constraint, check_choice, check_left_out
+from ggpy.server.chat.messages import Continuation, template_messages
+from ggpy.server.chat.reader import AnswerReader
+from ggpy.server.chat.template_options import takes_tools, tools_for_template
+from ggpy.server.chat.thoughts import ThoughtLimit, ThoughtSwitch, read_limited
 from ggpy.server.generation import Answer, Delta, Job, generate, merged
 from ggpy.server.models import LoadedModel
 from ggpy.server.prompts import check_length
-from ggpy.server.template_options import takes_tools, tools_for_template
 from ggpy.text import ChatPrompt, tool_calls
 from ggpy.text.reasoning import ReasoningFormat
 from ggpy.text.tool_calls import AnswerStyle, Event, ToolFormat

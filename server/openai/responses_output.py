@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from ggpy.engine.probabilities import TokenProbability
-from ggpy.server.chat import ChatDelta, PreparedChat
+from ggpy.server.chat.core import ChatDelta, PreparedChat
 from ggpy.server.errors import ErrorInfo
 from ggpy.server.fields import Fields
 from ggpy.server.generation import Answer
 from ggpy.server.models import LoadedModel
+from ggpy.server.openai.responses_thoughts import SEALED, sealed
 from ggpy.server.probabilities import probability_objects
-from ggpy.server.responses_thoughts import SEALED, sealed
 from ggpy.text.tool_calls import CallArguments, CallBegin, CallEnd, Content, Event, Reasoning
 
 Item = dict[str, Any]

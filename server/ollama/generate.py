@@ -12,17 +12,17 @@ from aiohttp import web
 
 from ggpy.errors import RequestError
 from ggpy.server import lanes
-from ggpy.server.chat import ChatRequest, PreparedChat
+from ggpy.server.chat.core import ChatRequest, PreparedChat
 from ggpy.server.context import Server
 from ggpy.server.errors import NotSupportedError
 from ggpy.server.fields import Fields
 from ggpy.server.infill import infill_tokens
 from ggpy.server.models import Entry, LoadedModel
-from ggpy.server.ollama_lines import Line, Stopwatch, ollama_body, read_body, respond
-from ggpy.server.ollama_messages import with_preface
-from ggpy.server.ollama_names import find_entry, model_field
-from ggpy.server.ollama_options import apply_keep_alive, read_keep_alive, refuse_images
-from ggpy.server.ollama_request import (
+from ggpy.server.ollama.lines import Line, Stopwatch, ollama_body, read_body, respond
+from ggpy.server.ollama.messages import with_preface
+from ggpy.server.ollama.names import find_entry, model_field
+from ggpy.server.ollama.options import apply_keep_alive, read_keep_alive, refuse_images
+from ggpy.server.ollama.request import (
     Asked,
     Said,
     collected,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ggpy.engine.probabilities import TokenProbability
-from ggpy.server.chat import ChatAnswer, ChatDelta
+from ggpy.server.chat.core import ChatAnswer, ChatDelta
 from ggpy.server.completion import CompletionOptions, final_object
 from ggpy.server.generation import Answer
 from ggpy.server.models import LoadedModel

@@ -17,10 +17,10 @@ from ggpy.server.downloads import reload
 from ggpy.server.errors import NotFoundError, NotSupportedError
 from ggpy.server.manager import ModelManager
 from ggpy.server.models import Entry
-from ggpy.server.ollama_create import creating, read_creation
-from ggpy.server.ollama_lines import ollama_body, read_body
-from ggpy.server.ollama_names import known_entry, model_field, shown_name
-from ggpy.server.ollama_pull import told
+from ggpy.server.ollama.create import creating, read_creation
+from ggpy.server.ollama.lines import ollama_body, read_body
+from ggpy.server.ollama.names import known_entry, model_field, shown_name
+from ggpy.server.ollama.pull import told
 from ggpy.server.routes import Route
 from ggpy.server.stored_models import lasting_source, replace_entry
 

@@ -13,8 +13,8 @@ from ggpy.hub.model_names import ModelName
 from ggpy.server.context import Server
 from ggpy.server.downloads import Arrived, Pullable, fetched, find_pullable, reload
 from ggpy.server.errors import NotSupportedError
-from ggpy.server.ollama_lines import Line, ollama_body, read_body, respond
-from ggpy.server.ollama_names import is_here, known_entry, model_field
+from ggpy.server.ollama.lines import Line, ollama_body, read_body, respond
+from ggpy.server.ollama.names import is_here, known_entry, model_field
 from ggpy.server.replies import json_response
 from ggpy.server.routes import Route
 

@@ -13,9 +13,9 @@ from ggpy.server.context import Server
 from ggpy.server.embeddings import MAX_TEXTS, pooled, shortened
 from ggpy.server.fields import Fields
 from ggpy.server.models import LoadedModel
-from ggpy.server.ollama_lines import Stopwatch, ollama_body, read_body
-from ggpy.server.ollama_names import find_entry, model_field
-from ggpy.server.ollama_options import apply_keep_alive, read_keep_alive
+from ggpy.server.ollama.lines import Stopwatch, ollama_body, read_body
+from ggpy.server.ollama.names import find_entry, model_field
+from ggpy.server.ollama.options import apply_keep_alive, read_keep_alive
 from ggpy.server.replies import json_response
 from ggpy.server.routes import Route
 

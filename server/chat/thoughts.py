@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from ggpy.server.chat_reader import AnswerReader
+from ggpy.server.chat.reader import AnswerReader
 from ggpy.server.generation import Answer, Delta, Job, generate
 from ggpy.server.models import LoadedModel
 from ggpy.text import StreamDecoder

@@ -8,16 +8,16 @@ from contextlib import aclosing
 from aiohttp import web
 
 from ggpy.server import lanes
-from ggpy.server.chat import PreparedChat
+from ggpy.server.chat.core import PreparedChat
+from ggpy.server.chat.template_options import takes_tools
 from ggpy.server.context import Server
 from ggpy.server.models import LoadedModel
-from ggpy.server.ollama_lines import Line, Stopwatch, ollama_body, read_body, respond
-from ggpy.server.ollama_messages import check_tools, read_messages, read_tools, with_preface
-from ggpy.server.ollama_names import find_entry, model_field
-from ggpy.server.ollama_options import apply_keep_alive, read_keep_alive
-from ggpy.server.ollama_request import Said, collected, head, load_or_unload, pieces, prepared, read_asked, tail
+from ggpy.server.ollama.lines import Line, Stopwatch, ollama_body, read_body, respond
+from ggpy.server.ollama.messages import check_tools, read_messages, read_tools, with_preface
+from ggpy.server.ollama.names import find_entry, model_field
+from ggpy.server.ollama.options import apply_keep_alive, read_keep_alive
+from ggpy.server.ollama.request import Said, collected, head, load_or_unload, pieces, prepared, read_asked, tail
 from ggpy.server.routes import Route
-from ggpy.server.template_options import takes_tools
 
 
 def routes(server: Server) -> list[Route]:

@@ -9,7 +9,7 @@ from typing import Any
 from ggpy.errors import RequestError, shown
 from ggpy.hub.store import StoredModel
 from ggpy.server.fields import Fields, named
-from ggpy.server.ollama_options import refuse_images
+from ggpy.server.ollama.options import refuse_images
 
 Message = dict[str, Any]
 Pending = list[tuple[str, str]]     # ids and names of calls that have no result yet

@@ -1,0 +1,1 @@
+"""Chats, whichever dialect they come from: prompts of messages, and answers taken apart."""

@@ -1,0 +1,1 @@
+"""OpenAI's dialect: chats, completions and responses."""
