@@ -1,4 +1,4 @@
-"""What this machine grants the process: cores and memory, within the limits of its container."""
+"""What this machine grants the process: cores and memory, within its container's limits; and giving memory back."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path("/")        # where /proc and /sys lie
+M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8      # glibc's malloc.h
+OWN_PAGES_BYTES = 1 << 18       # of blocks that lie outside the heap, and go back to the system when they are freed
 
 
 def usable_cores() -> int:
@@ -43,6 +45,19 @@ def available_memory_bytes() -> int | None:
         if left is not None:
             free = left if free is None else min(free, left)
     return free
+
+
+def keep_heap_small() -> None:
+    """Have all threads of the process share one heap, and large blocks lie outside it.
+
+    glibc gives threads heaps of their own, up to eight for each core, which keep what their threads freed for them
+    alone; and the first large block that is freed has later ones lie in the heap, where small ones that stay hold the
+    gaps. A process of many threads then grows for long though it uses no more. Call it before there are
+    threads; where C's library is another it does nothing.
+    """
+    if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
+        mallopt(M_ARENA_MAX, 1)
+        mallopt(M_MMAP_THRESHOLD, OWN_PAGES_BYTES)
 
 
 def _physical_cores() -> int:

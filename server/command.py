@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from ggpy import config
+from ggpy import config, machine
 from ggpy.server.flag_values import server_settings, source_of
 from ggpy.server.flags import add_arguments
 from ggpy.server.settings import ServerSettings
@@ -22,6 +22,7 @@ def main(args: argparse.Namespace) -> int:
     from ggpy.server.models import Entry, check_source
     from ggpy.server.run import serve
 
+    machine.keep_heap_small()
     config.use_llama_cache()
     source = source_of(args) or environment.model()
     settings = server_settings(args)

@@ -1,6 +1,9 @@
 """What the machine grants, read from files as Linux writes them."""
 
 import os
+import platform
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -96,3 +99,42 @@ def test_the_quota_is_the_least_of_the_groups(root: Path) -> None:
     write(root, "sys/fs/cgroup/a/cpu.max", "400000 100000")
     write(root, "sys/fs/cgroup/a/b/cpu.max", "150000 100000")
     assert machine.cpu_quota() == 1.5
+
+
+HEAPS = """
+import ctypes, os, threading
+from ggpy import machine
+{call}
+libc = ctypes.CDLL(None)
+libc.malloc.restype = libc.fdopen.restype = ctypes.c_void_p
+together = threading.Barrier(4)
+
+def allocate():
+    together.wait()
+    libc.malloc(50_000)
+    together.wait()
+
+threads = [threading.Thread(target=allocate) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+libc.free(ctypes.c_void_p(libc.malloc(8_000_000)))
+libc.malloc(4_000_000)
+reading, writing = os.pipe()
+file = ctypes.c_void_p(libc.fdopen(writing, b"w"))
+libc.malloc_info(0, file)
+libc.fclose(file)
+print(os.fdopen(reading).read())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has heaps for threads")
+@pytest.mark.parametrize(("call", "is_small"), [("", False), ("machine.keep_heap_small()", True)])
+def test_threads_share_a_heap_without_large_blocks_where_that_is_asked_for(call: str, is_small: bool) -> None:
+    """Four threads that allocate; and 4 MB behind a block of 8 that was freed."""
+    told = subprocess.run([sys.executable, "-c", HEAPS.format(call=call)], capture_output=True, text=True,
+                          check=True).stdout
+    outside = re.search(r'type="mmap" count="\d+" size="(\d+)"', told)
+    assert outside is not None
+    assert (told.count("<heap ") == 1, int(outside[1]) > 4_000_000) == (is_small, is_small)
