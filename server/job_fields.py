@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from ggpy.backends.base import Scales
 from ggpy.engine.constraint import ConstraintSpec
 from ggpy.engine.probabilities import ProbabilitySpec
 from ggpy.engine.request import ContextShift
+from ggpy.server.errors import FieldError
 from ggpy.server.fields import Fields
 from ggpy.server.generation import Job
-from ggpy.server.llama.lora import lora_scales
 from ggpy.server.models import LoadedModel
 from ggpy.server.sampling_fields import MAX_COUNT, read_sampling
 from ggpy.server.settings import ServerSettings
 
 MAX_PROBS = 1000        # alternatives of a token
+MAX_SCALES = 4096       # of one request's adapters
 
 
 def read_ping_s(fields: Fields, settings: ServerSettings) -> int:
@@ -64,3 +66,22 @@ def context_shift(others: dict[str, Any], settings: ServerSettings, model: Loade
     if not settings.has_context_shift:
         return None
     return ContextShift(max(0, others["n_keep"]) + (1 if model.tokenizer.add_bos else 0), others["n_discard"])
+
+
+def lora_scales(fields: Fields) -> Scales | None:
+    """What field `lora` says of each adapter; those that it does not name get nothing. None: as is usual."""
+    value = fields.array("lora")
+    return None if value is None else read_scales(value)
+
+
+def read_scales(value: list[Any]) -> Scales:
+    """Adapters and their scales. Raises FieldError."""
+    if len(value) > MAX_SCALES:
+        raise FieldError("lora", f"{len(value):,} scales are too many; expected {MAX_SCALES:,} at most")
+    scales = []
+    for item in Fields({"lora": value}).objects("lora"):
+        adapter = item.integer("id")
+        if adapter is None:
+            raise item.missing("id")
+        scales.append((adapter, item.number("scale", default=0.0)))
+    return tuple(scales)

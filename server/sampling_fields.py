@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -69,6 +70,29 @@ def read_sampling(fields: Fields, defaults: SamplingParams, tokenizer: Tokenizer
     values["max_tokens"] = read_max_tokens(fields, defaults.max_tokens)
     try:
         return replace(defaults, **values)
+    except ConfigError as error:
+        raise RequestError(str(error)) from error
+
+
+def with_parameters(params: SamplingParams, parameters: Mapping[str, Any]) -> SamplingParams:
+    """`params` with those of a Modelfile's `parameters` in their place that are about sampling. Raises RequestError."""
+    values: dict[str, Any] = {}
+    for name, (low, high) in {**CLAMPED, **CLAMPED_WHOLE}.items():
+        if name in parameters and not name.startswith("mirostat"):
+            values[name] = min(max(parameters[name], low), high)
+    if "repeat_last_n" in parameters:
+        n = parameters["repeat_last_n"]
+        values["repeat_last_n"] = None if n < 0 else min(n, MAX_COUNT)
+    if "seed" in parameters:
+        seed = parameters["seed"]
+        values["seed"] = None if seed < 0 else seed & RANDOM_SEED
+    if "num_predict" in parameters:
+        n = parameters["num_predict"]
+        values["max_tokens"] = None if n < 0 else min(max(n, 1), MAX_COUNT)
+    if stop := [text for text in parameters.get("stop", ()) if text]:
+        values["stop"] = tuple(stop)
+    try:
+        return replace(params, **values)
     except ConfigError as error:
         raise RequestError(str(error)) from error
 

@@ -21,7 +21,7 @@ from ggpy.hub.model_names import DEFAULT_TAG, ModelName
 from ggpy.hub.ollama_models import ollama_models
 from ggpy.hub.store import ModelStore, StoredModel, is_digest
 from ggpy.server.models import Entry
-from ggpy.server.ollama.options import with_options
+from ggpy.server.sampling_fields import with_parameters
 from ggpy.server.settings import ServerSettings
 from ggpy.text.go_to_jinja import jinja_of
 
@@ -80,7 +80,7 @@ def own_settings(model: StoredModel, store: ModelStore, settings: ServerSettings
 
 
 def _sampling(settings: ServerSettings, parameters: Mapping[str, Any], metadata: Metadata) -> SamplingParams:
-    return with_options(settings.sampling_of(metadata), parameters)
+    return with_parameters(settings.sampling_of(metadata), parameters)
 
 
 def lasting_source(entry: Entry) -> str:

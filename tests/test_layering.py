@@ -36,6 +36,8 @@ ALLOWED: dict[str, set[str]] = {
     "__init__": {"engine", "llm"},
 }
 
+DIALECTS = ("anthropic", "llama", "ollama", "openai")       # packages of the server
+
 
 def modules() -> dict[str, Path]:
     """Every module of ggpy: dotted name -> file. `rglob` follows no links, so their folders are named."""
@@ -49,7 +51,9 @@ def modules() -> dict[str, Path]:
 
 
 def imports(source: str, module: str) -> Iterator[tuple[str, int]]:
-    """The modules of ggpy that `source` imports, relative ones made absolute, and the line; at any depth of nesting.
+    """What `source` imports of ggpy, relative names made absolute, and the line; at any depth of nesting.
+
+    Of `from ggpy.errors import RequestError` it is ggpy.errors.RequestError.
 
     `module` is the dotted name of the file, with `__init__` as the last part for a package.
     """
@@ -59,8 +63,8 @@ def imports(source: str, module: str) -> Iterator[tuple[str, int]]:
         elif isinstance(node, ast.ImportFrom):
             above = module.split(".")[: -node.level] if node.level else []
             base = ".".join([*above, *(node.module or "").split(".")]).strip(".")
-            # `from ggpy import config` names a module by the imported name
-            targets = [f"ggpy.{alias.name}" for alias in node.names] if base == "ggpy" else [base]
+            # what is imported may be a module itself, as in `from ggpy import config`
+            targets = [f"{base}.{alias.name}" for alias in node.names]
         else:
             continue
         for target in targets:
@@ -90,21 +94,61 @@ def test_every_import_points_down() -> None:
     assert found == []
 
 
-def test_no_dialect_of_the_server_leans_on_another() -> None:
-    """What they share has a module of its own. OpenAI's requests are what the others' are made into."""
-    dialects = ("anthropic", "llama", "ollama", "openai")
+def dialect_of(module: str) -> str | None:
+    """The dialect whose package of the server a dotted name belongs to; None: it is of none."""
+    parts = module.split(".")
+    return parts[2] if parts[:2] == ["ggpy", "server"] and len(parts) > 2 and parts[2] in DIALECTS else None
 
-    def dialect_of(module: str) -> str | None:
-        found = re.match(r"ggpy\.server\.([a-z]+)\.", module)
-        return found[1] if found is not None and found[1] in dialects else None
 
-    found = [
+def leanings(source: str, module: str) -> list[str]:
+    """A line for every import in `source`, a module of the server, of a dialect that is not its own.
+
+    A dialect may import OpenAI's requests, which others are made into; ggpy.server.app, which puts the server together,
+    all of them. ggpy.server itself has all of them below it, so nobody may import that.
+    """
+    if module == "ggpy.server.app":
+        return []
+    own = dialect_of(module)
+    shared = () if own is None else ("ggpy.server.openai.request.",)
+    return [
         f"{module}, line {line}: {target}"
-        for module, file in modules().items() if (own := dialect_of(module))
-        for target, line in imports(file.read_text("utf-8"), module)
-        if dialect_of(target) not in (own, None) and target != "ggpy.server.openai.request"
+        for target, line in imports(source, module)
+        if target == "ggpy.server" or (
+            dialect_of(target) not in (own, None) and not f"{target}.".startswith(shared))
     ]
+
+
+def test_no_dialect_of_the_server_leans_on_another() -> None:
+    """What they share is outside of their packages, and knows none of them."""
+    found = [line for module, file in modules().items() if module.startswith("ggpy.server.")
+             for line in leanings(file.read_text("utf-8"), module)]
     assert found == []
+
+
+def test_every_package_of_the_server_is_known() -> None:
+    """A new one is a dialect, or does not know any."""
+    assert {file.parent.name for file in (ROOT / "server").glob("*/__init__.py")} == {*DIALECTS, "chat"}
+
+
+@pytest.mark.parametrize(("module", "source", "lines"), [
+    ("ggpy.server.models", "from ggpy.server.ollama.options import read_options", 1),
+    ("ggpy.server.models", "from ggpy.server import ollama", 1),
+    ("ggpy.server.models", "def f():\n    from ggpy.server.ollama import options", 1),
+    ("ggpy.server.models", "from . import fields, llama", 1),
+    ("ggpy.server.models", "from ggpy import server", 1),
+    ("ggpy.server.models", "import ggpy.server", 1),
+    ("ggpy.server.models", "from ggpy.server.chat.core import prepare\nfrom ggpy.server import sse", 0),
+    ("ggpy.server.chat.core", "from ggpy.server.openai.request import read_chat", 1),
+    ("ggpy.server.chat.core", "from ..llama import lora", 1),
+    ("ggpy.server.ollama.chat", "from ggpy.server.openai.request import read_chat", 0),
+    ("ggpy.server.ollama.chat", "from ggpy.server.openai import request", 0),
+    ("ggpy.server.ollama.chat", "from ggpy.server.openai.reply import chat_object", 1),
+    ("ggpy.server.ollama.chat", "from ggpy.server.ollama import lines", 0),
+    ("ggpy.server.app", "from ggpy.server.llama import api", 0),
+])
+def test_leanings_are_found_however_they_are_written(module: str, source: str, lines: int) -> None:
+    """Of a module, of a package, and of names in them."""
+    assert len(leanings(source, module)) == lines
 
 
 def test_environment_variables_are_read_in_config_alone() -> None:

@@ -1,20 +1,15 @@
-"""llama-server's routes about LoRA adapters, and how much of each a request asks for."""
+"""llama-server's routes about LoRA adapters."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from aiohttp import web
 
-from ggpy.backends.base import Scales
 from ggpy.errors import RequestError
 from ggpy.server.context import Server
-from ggpy.server.errors import FieldError
-from ggpy.server.fields import Fields, named, read_json
+from ggpy.server.fields import named, read_json
+from ggpy.server.job_fields import read_scales
 from ggpy.server.replies import json_response
 from ggpy.server.routes import Route
-
-MAX_SCALES = 4096       # of one request
 
 
 def routes(server: Server) -> list[Route]:
@@ -34,22 +29,3 @@ def routes(server: Server) -> list[Route]:
         return json_response({"success": True})
 
     return [Route("GET", "/lora-adapters", adapters), Route("POST", "/lora-adapters", set_scales)]
-
-
-def lora_scales(fields: Fields) -> Scales | None:
-    """What field `lora` says of each adapter; those that it does not name get nothing. None: as is usual."""
-    value = fields.array("lora")
-    return None if value is None else read_scales(value)
-
-
-def read_scales(value: list[Any]) -> Scales:
-    """Adapters and their scales. Raises FieldError."""
-    if len(value) > MAX_SCALES:
-        raise FieldError("lora", f"{len(value):,} scales are too many; expected {MAX_SCALES:,} at most")
-    scales = []
-    for item in Fields({"lora": value}).objects("lora"):
-        adapter = item.integer("id")
-        if adapter is None:
-            raise item.missing("id")
-        scales.append((adapter, item.number("scale", default=0.0)))
-    return tuple(scales)

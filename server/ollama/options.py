@@ -5,18 +5,17 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from ggpy.engine.config import SamplingParams
 from ggpy.engine.constraint import ConstraintSpec
 from ggpy.engine.probabilities import ProbabilitySpec
-from ggpy.errors import ConfigError, RequestError, shown
+from ggpy.errors import RequestError, shown
 from ggpy.hub.modelfile import OLD_PARAMETERS, PARAMETERS, read_parameter
 from ggpy.server.fields import Fields
 from ggpy.server.models import Entry
-from ggpy.server.sampling_fields import CLAMPED, CLAMPED_WHOLE, MAX_COUNT, RANDOM_SEED, schema_constraint
+from ggpy.server.sampling_fields import schema_constraint
 
 USUAL = SamplingParams()
 DEFAULTS: dict[str, Any] = {"top_p": 0.9, "min_p": 0.0}     # where Ollama's differ from llama.cpp's
@@ -47,29 +46,6 @@ def default_params(params: SamplingParams) -> SamplingParams:
     """`params`, with Ollama's defaults where they are llama.cpp's."""
     return replace(params, **{name: value for name, value in DEFAULTS.items()
                               if getattr(params, name) == getattr(USUAL, name)})
-
-
-def with_options(params: SamplingParams, options: Mapping[str, Any]) -> SamplingParams:
-    """`params` with those of `options` in their place that are about sampling. Raises RequestError."""
-    values: dict[str, Any] = {}
-    for name, (low, high) in {**CLAMPED, **CLAMPED_WHOLE}.items():
-        if name in options and not name.startswith("mirostat"):
-            values[name] = min(max(options[name], low), high)
-    if "repeat_last_n" in options:
-        n = options["repeat_last_n"]
-        values["repeat_last_n"] = None if n < 0 else min(n, MAX_COUNT)
-    if "seed" in options:
-        seed = options["seed"]
-        values["seed"] = None if seed < 0 else seed & RANDOM_SEED
-    if "num_predict" in options:
-        n = options["num_predict"]
-        values["max_tokens"] = None if n < 0 else min(max(n, 1), MAX_COUNT)
-    if stop := [text for text in options.get("stop", ()) if text]:
-        values["stop"] = tuple(stop)
-    try:
-        return replace(params, **values)
-    except ConfigError as error:
-        raise RequestError(str(error)) from error
 
 
 def read_format(fields: Fields) -> ConstraintSpec | None:

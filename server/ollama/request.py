@@ -31,10 +31,9 @@ from ggpy.server.ollama.options import (
     read_options,
     read_probabilities,
     read_think,
-    with_options,
 )
 from ggpy.server.replies import json_response
-from ggpy.server.sampling_fields import MAX_COUNT
+from ggpy.server.sampling_fields import MAX_COUNT, with_parameters
 from ggpy.server.settings import ServerSettings
 from ggpy.text import ChatTemplate
 from ggpy.text.go_to_jinja import jinja_of
@@ -63,7 +62,7 @@ def read_asked(fields: Fields, name: str, entry: Entry, model: LoadedModel, serv
     options = read_options(fields, entry)
     n_ctx = options.get("num_ctx", 0)
     limit = min(model.n_ctx, n_ctx) if n_ctx > 1 else model.n_ctx
-    params = with_options(default_params(model.defaults), options)
+    params = with_parameters(default_params(model.defaults), options)
     shift, n_keep = None, min(max(options.get("num_keep", NUM_KEEP), 0), limit // 2)
     if fields.boolean("shift", default=True) and limit == model.n_ctx:
         shift = ContextShift(n_keep)

@@ -14,12 +14,8 @@ from ggpy.errors import RequestError
 from ggpy.loading import ModelOptions
 from ggpy.server.models import Entry
 from ggpy.server.ollama.cards import parameter_size
-from ggpy.server.ollama.options import (
-    apply_keep_alive,
-    default_params,
-    parse_duration,
-    with_options,
-)
+from ggpy.server.ollama.options import apply_keep_alive, default_params, parse_duration
+from ggpy.server.sampling_fields import with_parameters
 from ggpy.server.settings import ServerSettings
 from tests.models.arch_data import load_roomy
 from tests.models.encoder_data import load_encoder
@@ -415,7 +411,7 @@ def test_defaults_are_ollamas() -> None:
 
 def test_options_are_sampling_parameters() -> None:
     """What is out of range is taken for the nearest value; those of older releases mean nothing."""
-    params = with_options(SamplingParams(), {
+    params = with_parameters(SamplingParams(), {
         "seed": -1, "num_predict": -1, "repeat_last_n": -1, "top_p": 1.5, "mirostat": 2, "stop": ["", "x"],
         "presence_penalty": 0.5})
     assert (params.seed, params.max_tokens, params.repeat_last_n, params.top_p) == (None, None, None, 1.0)

@@ -14,8 +14,8 @@ import pytest
 
 from ggpy.server import lanes
 from ggpy.server.embeddings import MAX_TEXTS
+from ggpy.server.job_fields import MAX_SCALES
 from ggpy.server.lanes import LARGE_BYTES, LONG_BYTES, Lanes, body_bytes
-from ggpy.server.llama.lora import MAX_SCALES
 from ggpy.server.sampling_fields import MAX_BIASES
 from ggpy.text import Tokenizer
 from tests.server.conftest import TIMEOUT_S, Served
