@@ -1,11 +1,14 @@
 """What does HTTP cost? The engine's speed with 16 streams through `ggpy serve` and without it, and cached prompts.
 
-`python bench/server_overhead.py [MODEL]`: a catalogue name or a path, smollm2 by default. First 16 clients with chats
-of their own, the engine alone and then through the server's APIs; what HTTP, JSON and server-sent events cost is what
-is missing to the engine's tokens a second. Then the time to the first token of a prompt of 1,000 tokens that the cache
-has but for the last one: one after the other, and 16 at a time.
+    python bench/server_overhead.py [MODEL] [-t THREADS] [--routes /api/chat,...] [--rounds N]
 
-The client shares the processor with both, and parses every event. Prints tables and one line of JSON.
+First 16 clients with chats of their own, the engine alone and then through the server's APIs, all streamed; what HTTP,
+JSON and server-sent events cost is what is missing to the engine's tokens a second. Everybody reads the same tokens:
+the chat APIs are sent the messages, which the server makes prompts of. Then the time to the first token of a prompt of
+1,000 words that the cache has but for its last token: one after the other, and 16 at a time.
+
+Answers have 200 tokens; through /api/chat those are shorter that the model ends by itself. The client shares the
+processor with both, and parses every event. Prints tables and one line of JSON.
 """
 
 from __future__ import annotations
@@ -13,95 +16,114 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import statistics
 import sys
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-
-import numpy as np
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from bench.chat_targets import CHAT_SERVERS, MODEL, Chats, server
 from bench.environment import commit, machine
 from bench.llama_server import running
 from ggpy.hub.resolve import resolve_model
 from ggpy.loading import ModelOptions
-from ggpy.tools.bench_serve import Run, measure, warm_up
 from ggpy.tools.bench_serve_engine import open_engine
-from ggpy.tools.bench_serve_load import run_closed
-from ggpy.tools.bench_serve_plan import PlannedRequest, random_symbols
-from ggpy.tools.bench_serve_stats import quantiles, ttft_ms
-from ggpy.tools.bench_serve_targets import LlamaServer, OpenAIServer, Target
+from ggpy.tools.bench_serve_load import Record
+from ggpy.tools.bench_serve_stats import quantiles, summarise, ttft_ms
+from ggpy.tools.bench_serve_targets import Target
 
+ENGINE = "engine"
+ROUTES = ("/completion", "/v1/completions", *CHAT_SERVERS)
 N_STREAMS = 16
-N_PROMPT, N_ANSWER = 32, 200        # tokens of a chat: what HTTP costs shows in answers
-N_ROUNDS = 3                        # chats of each client
-N_CACHED, N_PROBES = 1000, 10       # tokens of the cached prompt; requests of each client
-N_CTX = N_CACHED + 64
+N_WORDS, N_ANSWER = 32, 200         # of a message; tokens of an answer: what HTTP costs shows in those
+N_CHATS = 3                         # of each client
+N_CACHED, N_PROBES = 1000, 10       # words of the cached prompt; requests of each client
+N_CTX = 2 * N_CACHED
 
 
-def chats(n: int, seed: int) -> list[PlannedRequest]:
-    """`n` chats, each with words of its own."""
-    return [PlannedRequest(random_symbols(N_PROMPT, seed, i), N_ANSWER, session=i) for i in range(n)]
+@dataclass(slots=True)
+class Figures:
+    """What was measured through one API, round by round."""
+
+    tokens_per_s: list[float] = field(default_factory=list)
+    answer_tokens: list[float] = field(default_factory=list)            # mean of an answer
+    ttft_ms: dict[str, dict[str, float]] = field(default_factory=dict)  # of the last round, by load: quantiles
 
 
-async def throughput(target: Target, words: Sequence[int], seed: int) -> float:
-    """Output tokens a second of N_STREAMS clients."""
-    run = Run(chats(N_ROUNDS * N_STREAMS, seed), N_STREAMS, f"{N_STREAMS} clients")
-    summary = await measure(run, target, words)
-    if summary.n_ok != summary.n_requests:
-        raise SystemExit(f"{target.name}: {summary.problems}")
-    return summary.output_tokens_per_s
+async def send(target: Target, prompts: Sequence[list[int]], n_output: int, n_clients: int) -> list[Record]:
+    """The records of `n_clients` that send `prompts` between them, each the next when it has its answer."""
+    waiting, records = iter(prompts), []
+
+    async def client() -> None:
+        for prompt in waiting:
+            due_s = time.perf_counter()
+            answer = await target.complete(prompt, n_output)
+            records.append(Record(prompt, due_s, time.perf_counter(), answer))
+
+    await asyncio.gather(*(client() for _ in range(n_clients)))
+    if bad := [record.answer.message for record in records if not record.is_ok]:
+        raise SystemExit(f"{target.name}: {len(bad)} of {len(records)} requests have no answer: {bad[0]}")
+    return records
 
 
-async def first_token_ms(target: Target, words: Sequence[int], n_clients: int) -> dict[str, float]:
-    """Quantiles of the time to the first token of a prompt that is cached."""
-    prompt = random_symbols(N_CACHED, 99)
-    await run_closed([PlannedRequest(prompt, 1, session=0)], target, words, 1)
-    probes = [PlannedRequest(prompt, 1, session=i) for i in range(N_PROBES * n_clients)]
-    records = await run_closed(probes, target, words, n_clients)
-    found = quantiles([ttft_ms(record) for record in records if record.is_ok])
-    if found is None:
-        raise SystemExit(f"{target.name} answers nothing: {records[0].answer.message}")
-    return found
+async def measure(target: Target, chats: Chats, seed: int, figures: Figures) -> None:
+    """Adds one round's to `figures`."""
+    await send(target, [chats.prompt(N_WORDS, 1, seed, i) for i in range(N_STREAMS)], 16, N_STREAMS)    # warms up
+    prompts = [chats.prompt(N_WORDS, 2, seed, i) for i in range(N_CHATS * N_STREAMS)]
+    summary = summarise(await send(target, prompts, N_ANSWER, N_STREAMS), target=target.name, load="")
+    figures.tokens_per_s.append(summary.output_tokens_per_s)
+    figures.answer_tokens.append(summary.n_output / summary.n_ok)
+    cached = chats.prompt(N_CACHED, 3, seed)
+    await send(target, [cached], 1, 1)
+    for load, n_clients in (("alone", 1), (f"{N_STREAMS} at a time", N_STREAMS)):
+        records = await send(target, [cached] * N_PROBES * n_clients, 1, n_clients)
+        found = quantiles([ttft_ms(record) for record in records])
+        assert found is not None, "every request has an answer"
+        figures.ttft_ms[load] = found
 
 
 @asynccontextmanager
-async def targets(model: Path, n_threads: int, which: str) -> AsyncIterator[Target]:
+async def opened(which: str, model: Path, chats: Chats, n_threads: int) -> AsyncIterator[Target]:
     """The engine or one of the server's APIs, freshly started, with room for everything."""
-    pool = 2 * N_STREAMS * N_CTX
-    if which == "engine":
+    pool = N_STREAMS * N_CTX
+    if which == ENGINE:
         async with open_engine(str(model), ModelOptions(n_ctx=N_CTX, pool_tokens=pool, n_threads=n_threads)) as engine:
             yield engine
         return
-    flags = ["-np", str(N_STREAMS), "--kv-unified", "-c", str(N_CTX), "--pool-tokens", str(pool), "-t", str(n_threads)]
-    api = LlamaServer if which == "/completion" else OpenAIServer
-    async with running([sys.executable, "-P", "-m", "ggpy", "serve"], model, flags) as url, api(url, which) as server:
-        yield server
+    flags = ["-np", str(N_STREAMS), "--kv-unified", "-c", str(N_CTX), "--pool-tokens", str(pool), "-t", str(n_threads),
+             "-a", MODEL]
+    async with (running([sys.executable, "-P", "-m", "ggpy", "serve"], model, flags) as url,
+                server(which, url, chats) as target):
+        yield target
 
 
-async def compare(model: Path, n_threads: int) -> dict[str, object]:
-    """Measures all, and prints the tables."""
-    speeds: dict[str, list[float]] = {}
-    latencies: dict[str, dict[str, dict[str, float]]] = {}
-    words: Sequence[int] = ()
-    for seed in range(2):
-        for which in ("engine", "/completion", "/v1/completions"):
-            async with targets(model, n_threads, which) as target:
-                words = words or await target.words()
-                await warm_up(target, words)
-                speeds.setdefault(which, []).append(await throughput(target, words, seed))
-                latencies[which] = {"alone": await first_token_ms(target, words, 1),
-                                    f"{N_STREAMS} at a time": await first_token_ms(target, words, N_STREAMS)}
-    print("| through | output [tok/s] | of the engine's [%] |\n|---|---:|---:|")
-    means = {which: float(np.mean(values)) for which, values in speeds.items()}
-    for which, mean in means.items():
-        print(f"| {which} | {mean:.1f} | {100 * mean / means['engine']:.1f} |")
+async def compare(model: Path, n_threads: int, routes: Sequence[str], n_rounds: int) -> dict[str, Figures]:
+    """Measures all; every round has other chats."""
+    chats = Chats(model)
+    figures = {which: Figures() for which in (ENGINE, *routes)}
+    for seed in range(n_rounds):
+        for which, found in figures.items():
+            async with opened(which, model, chats, n_threads) as target:
+                await measure(target, chats, seed, found)
+    return figures
+
+
+def print_tables(figures: dict[str, Figures]) -> None:
+    print("| through | output [tok/s] | of the engine's [%] | tokens an answer |\n|---|---:|---:|---:|")
+    engine = figures[ENGINE].tokens_per_s
+    for which, found in figures.items():
+        share = statistics.mean(ours / alone for ours, alone in zip(found.tokens_per_s, engine, strict=True))
+        print(f"| {which} | {statistics.mean(found.tokens_per_s):.1f} | {100 * share:.1f} "
+              f"| {statistics.mean(found.answer_tokens):.0f} |")
     print("\n| first token of a cached prompt through | clients | p50 [ms] | p99 [ms] |\n|---|---|---:|---:|")
-    for which, by_load in latencies.items():
-        for load, found in by_load.items():
-            print(f"| {which} | {load} | {found['p50']:.1f} | {found['p99']:.1f} |")
-    return {"tokens_per_s": speeds, "ttft_ms": latencies}
+    for which, found in figures.items():
+        for load, times in found.ttft_ms.items():
+            print(f"| {which} | {load} | {times['p50']:.1f} | {times['p99']:.1f} |")
 
 
 def main() -> None:
@@ -109,10 +131,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", nargs="?", default="smollm2", metavar="MODEL")
     parser.add_argument("-t", "--threads", type=int, default=2, help="of the engine (default 2)")
+    parser.add_argument("--routes", default=",".join(ROUTES), help="separated by commas (default: all of them)")
+    parser.add_argument("--rounds", type=int, default=2, help="through everything (default 2)")
     args = parser.parse_args()
+    routes = args.routes.split(",")
+    if unknown := [route for route in routes if route not in ROUTES]:
+        parser.error(f"--routes: {unknown[0]!r} is unknown, expected some of {', '.join(ROUTES)}")
     path = resolve_model(args.model)
     print(f"{machine()}; ggpy {commit()}; {path.name}, {args.threads} threads\n")
-    results = asyncio.run(compare(path, args.threads))
+    figures = asyncio.run(compare(path, args.threads, routes, args.rounds))
+    print_tables(figures)
+    results: dict[str, dict[str, Any]] = {
+        "tokens_per_s": {which: found.tokens_per_s for which, found in figures.items()},
+        "answer_tokens": {which: found.answer_tokens for which, found in figures.items()},
+        "ttft_ms": {which: found.ttft_ms for which, found in figures.items()}}
     print(json.dumps({"bench": "server_overhead", "machine": machine(), "commit": commit(), "model": path.name,
                       "threads": args.threads, **results}))
 

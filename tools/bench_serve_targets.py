@@ -127,11 +127,15 @@ class Server(ABC):
                     answer.problem = "rejected" if reply.status in REFUSED else "failed"
                     answer.message = f"HTTP {reply.status}: {(await reply.text())[:200]}"
                     return answer
-                async for event in events(reply.content):
+                async for event in self._events(reply.content):
                     self._read(event, answer, time.perf_counter())
         except (aiohttp.ClientError, ValueError, KeyError, TypeError) as error:
             answer.problem, answer.message = "failed", f"{type(error).__name__}: {error}"[:200]
         return answer
+
+    def _events(self, lines: AsyncIterable[bytes]) -> AsyncIterator[dict[str, Any]]:
+        """The JSON objects of a stream. Raises ValueError for anything else."""
+        return events(lines)
 
     @abstractmethod
     def _request(self, prompt: Sequence[int], n_output: int) -> tuple[str, dict[str, Any]]:
