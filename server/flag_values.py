@@ -88,7 +88,7 @@ def _sampling(args: argparse.Namespace, metadata: Metadata) -> Any:
 
 
 def template_variables(args: argparse.Namespace) -> dict[str, Any]:
-    """What templates are told by default; those that keep thoughts have different names for it."""
+    """What templates are told by default; those that keep reasoning have different names for it."""
     drops = not args.reasoning_preserve
     variables: dict[str, Any] = {"preserve_thinking": not drops, "clear_thinking": drops,
                                  "truncate_history_thinking": drops, "drop_thinking": drops}

@@ -67,7 +67,7 @@ class LoadedModel:
 
     @cached_property
     def answer_style(self) -> AnswerStyle:
-        """How the model writes thoughts and calls of tools. Finding that out takes some renderings."""
+        """How the model writes reasoning and calls of tools. Finding that out takes some renderings."""
         return detect(self.chat_template)
 
     @property

@@ -15,7 +15,7 @@ Message = dict[str, Any]
 
 ROLES = ("user", "assistant", "system")
 MAX_MESSAGES = 100_000      # as many as Anthropic takes
-# of tools that Anthropic's own servers run, and thoughts that only they can read
+# of tools that Anthropic's own servers run, and reasoning that only they can read
 SKIPPED = frozenset({
     "redacted_thinking", "server_tool_use", "web_search_tool_result", "web_fetch_tool_result",
     "code_execution_tool_result", "bash_code_execution_tool_result", "text_editor_code_execution_tool_result",
@@ -75,21 +75,21 @@ def read_message(message: Fields) -> list[Message]:
 
 def read_assistant(parts: Sequence[Fields]) -> Message:
     """A message of the assistant: its texts are one, as they were when the model wrote them."""
-    texts, thoughts, calls = [], [], []
+    texts, reasoning, calls = [], [], []
     for block in parts:
         match block.text("type"):
             case "text":
                 texts.append(text_of(block))
             case "thinking":
-                thoughts.append(block.text("thinking", default=""))
+                reasoning.append(block.text("thinking", default=""))
             case "tool_use":
                 calls.append(read_call(block))
             case "image" | "document" | "search_result" | "tool_result":
                 raise block.error("type", f"expected text, thinking or tool_use of the assistant, found "
                                           f"{shown(block.get('type'))}")
     message: Message = {"role": "assistant", "content": "".join(texts)}
-    if any(thoughts):
-        message["reasoning_content"] = "".join(thoughts)
+    if any(reasoning):
+        message["reasoning_content"] = "".join(reasoning)
     if calls:
         message["tool_calls"] = calls
     return message

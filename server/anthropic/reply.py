@@ -17,7 +17,7 @@ from ggpy.text.tool_calls.events import Event
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
 
-SIGNATURE = ""      # of thoughts: nobody checks it
+SIGNATURE = ""      # of reasoning: nobody checks it
 ERROR_TYPES = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error",
                404: "not_found_error", 413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error",
                504: "timeout_error"}
@@ -147,7 +147,7 @@ class EventWriter:
         return sse.frame({"type": "content_block_delta", "index": self._index, "delta": delta}, "content_block_delta")
 
     def _close(self) -> bytes:
-        """End the block that is open, if one is; thoughts are signed first."""
+        """End the block that is open, if one is; reasoning is signed first."""
         if self._kind is None:
             return b""
         signed = self._told({"type": "signature_delta", "signature": SIGNATURE}) if self._kind == "thinking" else b""

@@ -17,7 +17,7 @@ from ggpy.server.openai.request import read_chat
 from ggpy.server.sampling_fields import MAX_COUNT
 
 MAX_TOKENS = 4096           # of an answer, if a request does not say
-THOUGHT_TOKENS = 10_000     # the same of thoughts that are asked for
+REASONING_TOKENS = 10_000   # the same of reasoning that is asked for
 LIFETIMES_S = {"5m": 300.0, "1h": 3600.0}
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 THINKING = ("enabled", "disabled", "adaptive", "between_tools")
@@ -99,7 +99,7 @@ def read_thinking(fields: Fields) -> dict[str, Any]:
     variables = {"enable_thinking": kind == "enabled", **(fields.mapping("chat_template_kwargs") or {})}
     found: dict[str, Any] = {"chat_template_kwargs": variables}
     if kind == "enabled":
-        found["thinking_budget_tokens"] = thinking.integer("budget_tokens", default=THOUGHT_TOKENS, least=0,
+        found["thinking_budget_tokens"] = thinking.integer("budget_tokens", default=REASONING_TOKENS, least=0,
                                                            most=MAX_COUNT)
     return found
 

@@ -14,7 +14,7 @@ from ggpy.text.tool_calls import Answer, AnswerStyle, parse_answer
 
 def same_answers(tokenizer: Tokenizer, style: AnswerStyle, tools: Sequence[Mapping[str, Any]]) -> IsSame:
     """Tells whether two answers of a model that answers in `style` mean the same: they differ in the spaces around
-    what was said and thought and in the way in which JSON is written, if at all."""
+    what was said and reasoned and in the way in which JSON is written, if at all."""
     tool_format, tags = style.tool_format, style.reasoning
     shown = control_tokens(tokenizer, (*tool_format.marks, tags.begin, tags.end))
 

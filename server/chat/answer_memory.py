@@ -26,7 +26,7 @@ class Said:
     """An answer."""
 
     tokens: array[int]
-    is_open: bool           # whether the prompt had begun thoughts
+    is_open: bool           # whether the prompt had begun reasoning
 
 
 class AnswerMemory:

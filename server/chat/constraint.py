@@ -55,14 +55,14 @@ def check_left_out(tools: Sequence[Mapping[str, Any]], choice: ToolChoice, model
 def answer_constraint(content: ConstraintSpec | None, style: AnswerStyle, *, is_open: bool, is_off: bool = False,
                       tools: Sequence[Mapping[str, Any]] = (), choice: ToolChoice = "auto",
                       is_parallel: bool = True) -> ConstraintSpec | None:
-    """The constraint of a whole answer whose content is to meet `content`; thoughts are free.
+    """The constraint of a whole answer whose content is to meet `content`; reasoning is free.
 
     Calls that have to come are written from the start, others are held to their schemas once they have begun. Where
     arguments are no JSON, they are left to the model, but for the names of calls that have to come. `is_open` says that
-    the prompt has begun thoughts, `is_off` that there are to be none. Raises RequestError for tools beside a grammar.
+    the prompt has begun reasoning, `is_off` that there is to be none. Raises RequestError for tools beside a grammar.
     """
     tool_format, tags = style.tool_format, style.reasoning
-    thoughts = ("" if is_open else tags.begin, tags.end) if is_open or (style.knows_thoughts and not is_off) else None
+    reasoning = ("" if is_open else tags.begin, tags.end) if is_open or (style.knows_thoughts and not is_off) else None
     if tools and choice != "none":
         if content is not None and content.kind == "gbnf":
             raise RequestError("Cannot use custom grammar constraints with tools.")
@@ -70,18 +70,18 @@ def answer_constraint(content: ConstraintSpec | None, style: AnswerStyle, *, is_
         if shape is not None and not is_forced and content is None:
             source = calls_source(tools, choice, is_parallel=is_parallel, has_begun=True, **dataclasses.asdict(shape))
             triggers = tool_format.triggers
-            return ConstraintSpec("tools", source, after=triggers, thoughts=thoughts) if triggers else None
+            return ConstraintSpec("tools", source, after=triggers, thoughts=reasoning) if triggers else None
         if shape is not None:
             schema = None if is_forced or content is None else schema_of(content)
             content = ConstraintSpec("tools", calls_source(tools, choice, is_parallel=is_parallel, content=schema,
                                                            **dataclasses.asdict(shape)))
         elif is_forced:
-            return opened_call(tool_format, tools, choice, thoughts)
+            return opened_call(tool_format, tools, choice, reasoning)
     if content is None:
         return None
     if tool_format.content_begin:
         return dataclasses.replace(content, after=(tool_format.content_begin,))
-    return dataclasses.replace(content, thoughts=thoughts)
+    return dataclasses.replace(content, thoughts=reasoning)
 
 
 def calls_source(tools: Sequence[Mapping[str, Any]], choice: ToolChoice, *, is_parallel: bool, **options: Any) -> str:
@@ -91,14 +91,14 @@ def calls_source(tools: Sequence[Mapping[str, Any]], choice: ToolChoice, *, is_p
 
 
 def opened_call(tool_format: ToolFormat, tools: Sequence[Mapping[str, Any]], choice: ToolChoice,
-                thoughts: tuple[str, str] | None) -> ConstraintSpec | None:
+                reasoning: tuple[str, str] | None) -> ConstraintSpec | None:
     """That a call has to come whose arguments are the model's own affair: it begins with the name of a tool."""
     opening = tool_format.opening
     if opening is None:
         return None
     source = calls_source(tools, choice, is_parallel=False, begin=opening.before, name_end=opening.behind,
                           is_free=not opening.has_json, marks=tool_format.marks)
-    return ConstraintSpec("tools", source, thoughts=thoughts and (opening.thoughts or thoughts))
+    return ConstraintSpec("tools", source, thoughts=reasoning and (opening.thoughts or reasoning))
 
 
 def schema_of(content: ConstraintSpec) -> Any:

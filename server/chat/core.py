@@ -15,8 +15,8 @@ from ggpy.server.chat.answer_meaning import same_answers
 from ggpy.server.chat.constraint import ToolChoice, answer_constraint, check_choice, check_left_out
 from ggpy.server.chat.messages import Continuation, template_messages
 from ggpy.server.chat.reader import AnswerReader
+from ggpy.server.chat.reasoning import ReasoningLimit, ReasoningSwitch, read_limited
 from ggpy.server.chat.template_options import takes_tools, tools_for_template
-from ggpy.server.chat.thoughts import ThoughtLimit, ThoughtSwitch, read_limited
 from ggpy.server.generation import Answer, Delta, Job, generate, merged
 from ggpy.server.models import LoadedModel
 from ggpy.server.prompts import check_length
@@ -34,7 +34,7 @@ class ChatRequest:
     """What a client asks for.
 
     Messages and tools are those of OpenAI's API. `job` has all but the prompt: sampling, n, the slot and so on; its
-    constraint is on the content, so it holds behind thoughts, and calls of tools are free of it.
+    constraint is on the content, so it holds behind reasoning, and calls of tools are free of it.
     """
 
     messages: Sequence[Mapping[str, Any]]
@@ -48,14 +48,14 @@ class ChatRequest:
     add_generation_prompt: bool = True
     continuation: Continuation = "auto"         # of the last message, if it is the assistant's
     reasoning_format: ReasoningFormat = "auto"
-    thought_tokens: int | None = None           # thoughts are ended after so many tokens
-    thought_message: str = ""                   # what they end with then
-    switch: ThoughtSwitch | None = None         # ends thoughts from outside
+    reasoning_tokens: int | None = None         # reasoning is ended after so many tokens
+    reasoning_message: str = ""                 # what it ends with then
+    switch: ReasoningSwitch | None = None       # ends reasoning from outside
 
     @property
     def is_off(self) -> bool:
         """Whether the model shall not think."""
-        return self.variables.get("enable_thinking") is False or self.thought_tokens == 0
+        return self.variables.get("enable_thinking") is False or self.reasoning_tokens == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class PreparedChat:
     job: Job
     style: AnswerStyle
     tool_format: ToolFormat | None      # that calls are read in
-    is_open: bool                       # whether the prompt has begun thoughts
+    is_open: bool                       # whether the prompt has begun reasoning
 
     @property
     def n_tokens(self) -> int:
@@ -75,16 +75,16 @@ class PreparedChat:
         return len(self.job.tokens)
 
     @property
-    def limit(self) -> ThoughtLimit | None:
-        """Of thoughts; None if they may go on."""
+    def limit(self) -> ReasoningLimit | None:
+        """Of reasoning; None if it may go on."""
         request = self.request
-        if request.thought_tokens is None and request.switch is None:
+        if request.reasoning_tokens is None and request.switch is None:
             return None
-        return ThoughtLimit(request.thought_message + self._thought_end, request.thought_tokens, request.switch)
+        return ReasoningLimit(request.reasoning_message + self._reasoning_end, request.reasoning_tokens, request.switch)
 
     @property
-    def _thought_end(self) -> str:
-        """What stands behind thoughts: where calls may follow, it leaves that open."""
+    def _reasoning_end(self) -> str:
+        """What stands behind reasoning: where calls may follow, it leaves that open."""
         opening = self.style.tool_format.opening
         if self.request.tools and opening is not None and opening.thoughts is not None:
             return opening.thoughts[1]
@@ -105,12 +105,12 @@ class ChatDelta:
     answer: Answer
     events: tuple[Event, ...] = ()
     tokens: tuple[int, ...] = ()
-    probabilities: tuple[TokenProbability, ...] = ()        # of tokens that say something: no thoughts, no end
+    probabilities: tuple[TokenProbability, ...] = ()        # of tokens that say something: no reasoning, no end
     is_last: bool = False                       # nothing more comes to this answer
     finish_reason: FinishReason | None = None   # in the last one
     n_generated: int = 0                        # tokens up to here
     n_read: int = 0                             # tokens of the prompt that are read
-    n_thought: int = 0                          # tokens of thoughts up to here
+    n_reasoning: int = 0                        # tokens of reasoning up to here
 
 
 @dataclass(slots=True)
@@ -120,7 +120,7 @@ class ChatAnswer:
     answer: Answer
     said: tool_calls.Answer = field(default_factory=tool_calls.Answer)      # content, reasoning, calls
     finish_reason: FinishReason = "stop"
-    n_thought: int = 0                          # tokens of thoughts
+    n_reasoning: int = 0                        # tokens of reasoning
     probabilities: list[TokenProbability] = field(default_factory=list)     # of the others but the end
 
 
@@ -134,9 +134,9 @@ async def prepare(model: LoadedModel, request: ChatRequest, *, must_fit: bool = 
 
 
 def render(model: LoadedModel, request: ChatRequest) -> tuple[ChatPrompt, bool]:
-    """The conversation as the model reads it, and whether thoughts are open at its end.
+    """The conversation as the model reads it, and whether reasoning is open at its end.
 
-    A template that opens thoughts although they are off has them closed again. Raises RequestError and TemplateError.
+    A template that opens reasoning although it is off has it closed again. Raises RequestError and TemplateError.
     """
     messages, continued = template_messages(request.messages, model.chat_template, request.continuation)
     tools, variables = tools_for_template(request.tools, request.variables, model)
@@ -147,7 +147,7 @@ def render(model: LoadedModel, request: ChatRequest) -> tuple[ChatPrompt, bool]:
     tags = model.answer_style.reasoning
     is_open = continued == "reasoning_content" or tags.is_open(prompt.text)
     if is_open and request.is_off:
-        return replace(prompt, text=prompt.text + tags.closing(request.thought_message)), False
+        return replace(prompt, text=prompt.text + tags.closing(request.reasoning_message)), False
     return prompt, is_open
 
 
@@ -227,7 +227,7 @@ def _chat_delta(delta: Delta, events: Sequence[Event], reader: AnswerReader) -> 
         if reason == "stop" and reader.has_calls:
             reason = "tool_calls"
     return ChatDelta(delta.answer, tuple(events), delta.tokens, reader.probabilities(), delta.is_last, reason,
-                     delta.n_generated, delta.n_read, reader.n_thought)
+                     delta.n_generated, delta.n_read, reader.n_reasoning)
 
 
 async def complete_chat(model: LoadedModel, chat: PreparedChat) -> list[ChatAnswer]:
@@ -240,5 +240,5 @@ async def complete_chat(model: LoadedModel, chat: PreparedChat) -> list[ChatAnsw
                 answer.said.add(event)
             answer.probabilities += delta.probabilities
             if delta.finish_reason is not None:
-                answer.finish_reason, answer.n_thought = delta.finish_reason, delta.n_thought
+                answer.finish_reason, answer.n_reasoning = delta.finish_reason, delta.n_reasoning
     return [answers[index] for index in sorted(answers)]

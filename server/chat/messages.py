@@ -11,7 +11,7 @@ from ggpy.errors import RequestError
 from ggpy.text.chat import ChatTemplate
 from ggpy.text.message_checks import REASONING_FIELDS
 
-# of a last message of the assistant: "auto" takes its content, or its thoughts if it has nothing else
+# of a last message of the assistant: "auto" takes its content, or its reasoning if it has nothing else
 Continuation = Literal["auto", "content", "reasoning_content", "never"]
 Messages = list[Any]        # what is wrong with one, the template says
 

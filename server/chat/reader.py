@@ -16,8 +16,8 @@ from ggpy.text.tool_calls import AnswerParser, AnswerStyle, CallBegin, Content, 
 class AnswerReader:
     """The events of one answer of a model that answers in `style`.
 
-    `is_open` says that the prompt ends in thoughts, `is_closed` that it ends behind some: what the model puts between
-    them and its answer is no part of it. Control tokens are no text, but for those that tags of thoughts and marks of
+    `is_open` says that the prompt ends in reasoning, `is_closed` that it ends behind some: what the model puts between
+    it and its answer is no part of it. Control tokens are no text, but for those that tags of reasoning and marks of
     calls are made of; with `has_controls`, all of them are in the engine's texts already.
     """
 
@@ -32,28 +32,28 @@ class AnswerReader:
         self._parser = AnswerParser(tool_format, tools, reasoning=style.reasoning, reasoning_format=reasoning_format,
                                     is_open=is_open)
         self._parser.feed("")
-        self.n_thought = 0          # tokens of thoughts
+        self.n_reasoning = 0        # tokens of reasoning
         self._held: list[TokenProbability] = []
         self._has_begun = False     # something is certain
         self._is_at_tag = is_closed
         self.has_calls = False
 
     @property
-    def is_thinking(self) -> bool:
-        """Whether what has come so far ends within thoughts."""
+    def is_reasoning(self) -> bool:
+        """Whether what has come so far ends within reasoning."""
         return self._parser.is_reasoning
 
     def read(self, delta: Delta) -> list[Event]:
         """The events that are certain with `delta`, and all of them with the last one."""
-        was_thinking = self._parser.is_reasoning
+        was_reasoning = self._parser.is_reasoning
         text = self._text.read(delta)
         if self._is_at_tag and text:
             text = text.lstrip()
             self._is_at_tag = not text
         events = self._parser.feed(text) if text else []
-        if was_thinking or self._parser.is_reasoning:
-            self.n_thought += len(delta.tokens)
-            self._held = [] if self._parser.is_reasoning else self._behind_thoughts(delta, events)
+        if was_reasoning or self._parser.is_reasoning:
+            self.n_reasoning += len(delta.tokens)
+            self._held = [] if self._parser.is_reasoning else self._behind_reasoning(delta, events)
         else:
             self._held += delta.probabilities
         if delta.is_last:
@@ -62,9 +62,9 @@ class AnswerReader:
         return self._noted(events)
 
     def probabilities(self) -> tuple[TokenProbability, ...]:
-        """Those of tokens that were read since the last time and say something: no thoughts, no end.
+        """Those of tokens that were read since the last time and say something: no reasoning, no end.
 
-        While all that came may be the tag of thoughts, its tokens are held back.
+        While all that came may be the tag of reasoning, its tokens are held back.
         """
         if not self._has_begun:
             return ()
@@ -72,8 +72,8 @@ class AnswerReader:
         self._held.clear()
         return said
 
-    def _behind_thoughts(self, delta: Delta, events: list[Event]) -> list[TokenProbability]:
-        """The probabilities of `delta`, which ends thoughts, that are of the content that begins in it."""
+    def _behind_reasoning(self, delta: Delta, events: list[Event]) -> list[TokenProbability]:
+        """The probabilities of `delta`, which ends reasoning, that are of the content that begins in it."""
         n_left = sum(len(event.text.encode()) for event in events if isinstance(event, Content))
         found: list[TokenProbability] = []
         for each in reversed(delta.probabilities):

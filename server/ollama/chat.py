@@ -46,8 +46,8 @@ def routes(server: Server) -> list[Route]:
 def message(said: Said) -> Line:
     """A message of the assistant."""
     found: Line = {"role": "assistant", "content": said.content}
-    if said.thinking:
-        found["thinking"] = said.thinking
+    if said.reasoning:
+        found["thinking"] = said.reasoning
     if said.calls:
         found["tool_calls"] = said.calls
     return found
@@ -69,6 +69,6 @@ def join(last: Line, lines: Sequence[Line]) -> None:
     said = Said()
     for line in lines:
         said.content += line["message"]["content"]
-        said.thinking += line["message"].get("thinking", "")
+        said.reasoning += line["message"].get("thinking", "")
         said.calls += line["message"].get("tool_calls", ())
     last["message"] = message(said)

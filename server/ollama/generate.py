@@ -119,7 +119,7 @@ async def response_lines(model: LoadedModel, chat: PreparedChat, name: str, watc
 
 
 def response(said: Said) -> Line:
-    return {"response": said.content, **({"thinking": said.thinking} if said.thinking else {})}
+    return {"response": said.content, **({"thinking": said.reasoning} if said.reasoning else {})}
 
 
 def join(last: Line, lines: Sequence[Line]) -> None:

@@ -34,8 +34,8 @@ def read_message(message: Fields, model: str, pending: Pending, i: int) -> Messa
         raise message.error("content", f"expected a string, found {named(content)}")
     found: Message = {"role": role, "content": content or ""}
     if role == "assistant":
-        if thoughts := message.text("thinking"):
-            found["reasoning_content"] = thoughts
+        if reasoning := message.text("thinking"):
+            found["reasoning_content"] = reasoning
         calls = [read_call(call, f"call_{i}_{j}") for j, call in enumerate(message.objects("tool_calls"))]
         pending[:] = [(call["id"], call["function"]["name"]) for call in calls]
         if calls:

@@ -76,7 +76,7 @@ def read_asked(fields: Fields, name: str, entry: Entry, model: LoadedModel, serv
 
 
 def think_variables(fields: Fields, name: str, model: LoadedModel, settings: ServerSettings) -> dict[str, Any]:
-    """The template's variables by `think`. Raises RequestError if the model has no thoughts to be asked for."""
+    """The template's variables by `think`. Raises RequestError if the model has no reasoning to be asked for."""
     think = read_think(fields)
     if think and not model.answer_style.knows_thoughts:
         raise RequestError(f'"{name}" does not support thinking')
@@ -97,7 +97,7 @@ async def prepared(model: LoadedModel, asked: Asked, messages: Sequence[Message]
     request = ChatRequest(
         messages=messages, job=asked.job, tools=tools, variables=asked.variables,
         continuation="auto" if settings.prefill_assistant else "never", reasoning_format="deepseek",
-        thought_tokens=None if budget < 0 else budget, thought_message=settings.reasoning_budget_message)
+        reasoning_tokens=None if budget < 0 else budget, reasoning_message=settings.reasoning_budget_message)
     chat = await prepare(model, request, must_fit=not asked.is_cut)
     if chat.n_tokens >= asked.limit and asked.is_cut:
         chat = await shortened(model, request, asked.limit) or chat
@@ -145,11 +145,11 @@ class Said:
     """What events add to an answer."""
 
     content: str = ""
-    thinking: str = ""
+    reasoning: str = ""
     calls: list[Line] = dataclasses.field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.content or self.thinking or self.calls)
+        return bool(self.content or self.reasoning or self.calls)
 
 
 class CallCollector:
@@ -167,7 +167,7 @@ class CallCollector:
                 case Content(text):
                     said.content += text
                 case Reasoning(text):
-                    said.thinking += text
+                    said.reasoning += text
                 case CallBegin():
                     self._begun, self._arguments = event, ""
                 case CallArguments(_, text):

@@ -10,7 +10,7 @@ from aiohttp import web
 from ggpy.errors import RequestError
 from ggpy.server import lanes, sse
 from ggpy.server.chat.core import PreparedChat, complete_chat, prepare, stream_chat
-from ggpy.server.chat.thoughts import ThoughtSwitch
+from ggpy.server.chat.reasoning import ReasoningSwitch
 from ggpy.server.completion import CompletionOptions, error_frame
 from ggpy.server.context import Server
 from ggpy.server.fields import Fields, read_fields
@@ -25,7 +25,7 @@ from ggpy.server.routes import Route
 
 def routes(server: Server) -> list[Route]:
     """/v1/chat/completions, and what belongs to it, also without /v1."""
-    switches: dict[str, ThoughtSwitch | None] = {}      # of the chats that run, by the id of their reply
+    switches: dict[str, ReasoningSwitch | None] = {}    # of the chats that run, by the id of their reply
 
     async def chat(request: web.Request) -> web.StreamResponse:
         fields = await read_fields(request)
@@ -45,7 +45,7 @@ def routes(server: Server) -> list[Route]:
 
     async def control(request: web.Request) -> web.Response:
         fields = await read_fields(request)
-        return json_response(end_thoughts(fields, switches))
+        return json_response(end_reasoning(fields, switches))
 
     async def input_tokens(request: web.Request) -> web.Response:
         fields = await read_fields(request)
@@ -85,8 +85,8 @@ async def frames(model: LoadedModel, chat: PreparedChat, options: ReplyOptions) 
     yield sse.DONE
 
 
-def end_thoughts(fields: Fields, switches: dict[str, ThoughtSwitch | None]) -> dict[str, object]:
-    """Have the chat that `fields` names stop thinking; what llama-server says of that."""
+def end_reasoning(fields: Fields, switches: dict[str, ReasoningSwitch | None]) -> dict[str, object]:
+    """Have the chat that `fields` names stop reasoning; what llama-server says of that."""
     name, action = fields.text("id", default=""), fields.text("action", default="")
     if not name:
         raise RequestError("missing completion id")

@@ -63,9 +63,9 @@ def completion(answers: Sequence[ChatAnswer], options: ReplyOptions) -> dict[str
             choice["logprobs"] = options.logprobs(found.probabilities)
         choices.append(choice)
     first = answers[0].answer
-    n_thought = sum(found.n_thought for found in answers)
+    n_reasoning = sum(found.n_reasoning for found in answers)
     return {**options.head("chat.completion"), "choices": choices, **options.native(first),
-            "usage": usage([found.answer for found in answers], n_thought), "timings": first.timings()}
+            "usage": usage([found.answer for found in answers], n_reasoning), "timings": first.timings()}
 
 
 def message(found: ChatAnswer) -> dict[str, Any]:
@@ -83,12 +83,12 @@ def call_object(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
-def usage(answers: Sequence[Answer], n_thought: int = 0) -> dict[str, Any]:
-    """Tokens of all answers to one prompt, of which `n_thought` were thoughts."""
+def usage(answers: Sequence[Answer], n_reasoning: int = 0) -> dict[str, Any]:
+    """Tokens of all answers to one prompt, of which `n_reasoning` were reasoning."""
     n_prompt, n_generated = answers[0].n_prompt, sum(len(answer.tokens) for answer in answers)
     return {"prompt_tokens": n_prompt, "completion_tokens": n_generated, "total_tokens": n_prompt + n_generated,
             "prompt_tokens_details": answers[0].cached(),
-            "completion_tokens_details": {"reasoning_tokens": n_thought}}
+            "completion_tokens_details": {"reasoning_tokens": n_reasoning}}
 
 
 class ChunkWriter:
@@ -99,7 +99,7 @@ class ChunkWriter:
         self._n_left = n
         self._waiting: dict[int, list[TokenProbability]] = {}   # by answer: of text that is still held back
         self._ended: dict[int, Answer] = {}
-        self._n_thought = 0
+        self._n_reasoning = 0
 
     def chunks(self, delta: ChatDelta) -> Iterator[dict[str, Any]]:
         """Those that `delta` brings."""
@@ -122,7 +122,7 @@ class ChunkWriter:
         """What ends one answer, and with the last of them the stream."""
         options, answer = self._options, delta.answer
         self._n_left -= 1
-        self._n_thought += delta.n_thought
+        self._n_reasoning += delta.n_reasoning
         self._ended[answer.index] = answer
         last = self._chunk(answer.index, {}, delta.answer, delta.finish_reason)
         last |= options.native(answer)
@@ -132,7 +132,7 @@ class ChunkWriter:
         yield last
         if has_usage:
             answers = [self._ended[index] for index in sorted(self._ended)]
-            yield {**options.head("chat.completion.chunk"), "choices": [], "usage": usage(answers, self._n_thought),
+            yield {**options.head("chat.completion.chunk"), "choices": [], "usage": usage(answers, self._n_reasoning),
                    "timings": answer.timings()}
 
     def _chunk(self, index: int, part: dict[str, Any], answer: Answer | None = None,

@@ -14,8 +14,8 @@ from ggpy.errors import RequestError, shown
 from ggpy.server.chat.constraint import ToolChoice, ToolName
 from ggpy.server.chat.core import ChatRequest
 from ggpy.server.chat.messages import Continuation
+from ggpy.server.chat.reasoning import ReasoningSwitch
 from ggpy.server.chat.template_options import template_variables
-from ggpy.server.chat.thoughts import ThoughtSwitch
 from ggpy.server.context import Server
 from ggpy.server.fields import Fields
 from ggpy.server.generation import Job
@@ -58,9 +58,9 @@ def read_conversation(fields: Fields, settings: ServerSettings, job: Job) -> Cha
         variables=template_variables(fields, settings), documents=fields.array("documents"),
         add_generation_prompt=fields.boolean("add_generation_prompt", default=True),
         continuation=read_continuation(fields, settings), reasoning_format=read_reasoning_format(fields, settings),
-        thought_tokens=None if budget < 0 else budget,
-        thought_message=fields.text("reasoning_budget_message", default=settings.reasoning_budget_message),
-        switch=ThoughtSwitch() if fields.boolean("reasoning_control", default=False) else None)
+        reasoning_tokens=None if budget < 0 else budget,
+        reasoning_message=fields.text("reasoning_budget_message", default=settings.reasoning_budget_message),
+        switch=ReasoningSwitch() if fields.boolean("reasoning_control", default=False) else None)
 
 
 def read_tools(fields: Fields) -> tuple[list[Any], ToolChoice]:
@@ -106,7 +106,7 @@ def read_continuation(fields: Fields, settings: ServerSettings) -> Continuation:
 
 
 def read_reasoning_format(fields: Fields, settings: ServerSettings) -> ReasoningFormat:
-    """Where thoughts are told."""
+    """Where reasoning is told."""
     name = fields.text("reasoning_format", default=settings.reasoning_format) if settings.parses_chats else "none"
     for known in REASONING_FORMATS:
         if name == known:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ggpy.errors import shown
 from ggpy.server.fields import Fields
-from ggpy.server.openai.responses_thoughts import unsealed
+from ggpy.server.openai.responses_reasoning import unsealed
 
 LOGPROBS = "message.output_text.logprobs"       # what `include` calls the probabilities of the text
 # fields that chats do not have, or have otherwise
@@ -104,8 +104,8 @@ def add_output(found: list[Message], item: Fields) -> None:
     found.append({"role": "tool", "tool_call_id": call_id, "content": contents(item, "output")})
 
 
-def add_thoughts(found: list[Message], item: Fields) -> None:
-    """What the model thought. An item without text, such as one that a hosted model has encrypted, adds nothing."""
+def add_reasoning(found: list[Message], item: Fields) -> None:
+    """What the model reasoned. An item without text, such as one that a hosted model has encrypted, adds nothing."""
     text = "".join(part.text("text", default="") for part in item.objects("content"))
     text = text or unsealed(item.text("encrypted_content", default=""))
     if text:
@@ -114,7 +114,7 @@ def add_thoughts(found: list[Message], item: Fields) -> None:
 
 
 ADDERS: dict[str, Callable[[list[Message], Fields], None]] = {
-    "message": add_message, "function_call": add_call, "function_call_output": add_output, "reasoning": add_thoughts}
+    "message": add_message, "function_call": add_call, "function_call_output": add_output, "reasoning": add_reasoning}
 
 
 def assistant(found: list[Message]) -> Message:

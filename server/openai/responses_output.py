@@ -13,7 +13,7 @@ from ggpy.server.errors import ErrorInfo
 from ggpy.server.fields import Fields
 from ggpy.server.generation import Answer
 from ggpy.server.models import LoadedModel
-from ggpy.server.openai.responses_thoughts import SEALED, sealed
+from ggpy.server.openai.responses_reasoning import SEALED, sealed
 from ggpy.server.probabilities import probability_objects
 from ggpy.text.tool_calls import CallArguments, CallBegin, CallEnd, Content, Event, Reasoning
 
@@ -35,7 +35,7 @@ class ResponseWriter:
     """Makes events of what the model says. Whole responses are made by it too, so that both are the same.
 
     Every event has a `sequence_number`, those of an item its place in the output, those of a text its place in the
-    item. Thoughts, texts and calls are items in the order in which they came.
+    item. Reasoning, texts and calls are items in the order in which they came.
     """
 
     def __init__(self, model: LoadedModel, chat: PreparedChat, fields: Fields, *, has_progress: bool = False,
@@ -43,7 +43,7 @@ class ResponseWriter:
         self._model = model
         self._has_progress = has_progress
         self._has_timings = has_timings
-        self._seals_thoughts = SEALED in fields.texts("include")
+        self._seals_reasoning = SEALED in fields.texts("include")
         self._is_post = chat.job.probabilities is not None and chat.job.probabilities.after_sampling
         self._output: list[Item] = []
         self._is_open = False               # the last item of the output has not ended
@@ -143,7 +143,7 @@ class ResponseWriter:
             if item["type"] == "message":
                 yield self._of_text("response.output_text.done", text=part["text"], logprobs=part["logprobs"])
             else:
-                item["encrypted_content"] = sealed(part["text"]) if self._seals_thoughts else ""
+                item["encrypted_content"] = sealed(part["text"]) if self._seals_reasoning else ""
                 yield self._of_text("response.reasoning_text.done", text=part["text"])
             yield self._of_text("response.content_part.done", part=part)
         self._logprobs = []
@@ -160,7 +160,7 @@ class ResponseWriter:
         self.response |= {
             "status": "incomplete" if is_cut else "completed", "completed_at": int(time.time()),
             "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None, "output": self._output,
-            "usage": usage(delta.answer, delta.n_thought)}
+            "usage": usage(delta.answer, delta.n_reasoning)}
         is_told = is_cut and not self._has_timings and not self._has_progress
         yield self._lifecycle("response.incomplete" if is_told else "response.completed")
 
@@ -182,7 +182,7 @@ class ResponseWriter:
 
 
 def new_item(kind: str) -> Item:
-    """A message, or thoughts ("reasoning"), without text."""
+    """A message, or reasoning, without text."""
     if kind == "message":
         return {"type": kind, "id": new_id("msg"), "status": "in_progress", "role": "assistant",
                 "content": [new_part(kind)]}
@@ -197,9 +197,9 @@ def new_part(kind: str) -> dict[str, Any]:
     return {"type": "reasoning_text", "text": ""}
 
 
-def usage(answer: Answer, n_thought: int) -> dict[str, Any]:
-    """Tokens of a response, of which `n_thought` were thoughts."""
+def usage(answer: Answer, n_reasoning: int) -> dict[str, Any]:
+    """Tokens of a response, of which `n_reasoning` were reasoning."""
     n_prompt, n_cached, n_generated = answer.n_prompt, answer.n_cached, len(answer.tokens)
     return {"input_tokens": n_prompt, "output_tokens": n_generated, "total_tokens": n_prompt + n_generated,
             "input_tokens_details": {"cached_tokens": n_cached, "cache_write_tokens": n_prompt - n_cached},
-            "output_tokens_details": {"reasoning_tokens": n_thought}}
+            "output_tokens_details": {"reasoning_tokens": n_reasoning}}

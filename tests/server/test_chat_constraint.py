@@ -78,7 +78,7 @@ def test_formats_without_json_are_left_to_the_model() -> None:
     assert source["is_free"]
 
 
-def test_a_call_on_a_channel_of_its_own_comes_behind_thoughts() -> None:
+def test_a_call_on_a_channel_of_its_own_comes_behind_reasoning() -> None:
     """The tags around thoughts are not those in front of content."""
     style = AnswerStyle(BY_NAME["harmony"], THINK, True)
     found = constraint(style, choice="required")

@@ -86,17 +86,17 @@ def test_tokens_of_thoughts_are_counted() -> None:
     reader = AnswerReader(tokenizer(), STYLE, None, ())
     for token in encode("[THINK]Hm.[/THINK]Yes."):
         reader.read(delta(plain([token]), [token]))
-    assert reader.n_thought == len(("[THINK]", *"Hm.", "[/THINK]"))
-    assert not reader.is_thinking
+    assert reader.n_reasoning == len(("[THINK]", *"Hm.", "[/THINK]"))
+    assert not reader.is_reasoning
 
 
 def test_text_that_is_inserted_ends_thoughts() -> None:
     """As if the model had written it."""
     reader = AnswerReader(tokenizer(), STYLE, None, (), is_open=True)
     events = reader.read(delta("Hm", encode("Hm")))
-    assert reader.is_thinking
+    assert reader.is_reasoning
     events += reader.insert(" enough.[/THINK]")
-    assert not reader.is_thinking
+    assert not reader.is_reasoning
     events += reader.read(delta("Yes", encode("Yes"), is_last=True))
     said = Said.of(events)
     assert (said.reasoning, said.content) == ("Hm enough.", "Yes")

@@ -9,7 +9,7 @@ import pytest
 from ggpy.server.errors import FieldError
 from ggpy.server.fields import Fields
 from ggpy.server.openai.responses_input import chat_fields
-from ggpy.server.openai.responses_thoughts import sealed
+from ggpy.server.openai.responses_reasoning import sealed
 
 CALL = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "look", "arguments": '{"x": 1}'}
 TOOL_CALL = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": '{"x": 1}'}}

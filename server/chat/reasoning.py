@@ -1,4 +1,4 @@
-"""Thoughts that go on for long enough are ended: the answer goes on behind the tag that closes them.
+"""Reasoning that goes on for long enough is ended: the answer goes on behind the tag that closes it.
 
 The engine is asked again, with what there is so far as part of the prompt, which its cache has.
 """
@@ -16,29 +16,29 @@ from ggpy.text import StreamDecoder
 from ggpy.text.tool_calls import Event
 
 
-class ThoughtSwitch:
-    """Ends the thoughts of answers from outside."""
+class ReasoningSwitch:
+    """Ends the reasoning of answers from outside."""
 
     def __init__(self) -> None:
         self.is_on = False
 
 
 @dataclass(frozen=True, slots=True)
-class ThoughtLimit:
-    """When thoughts are ended, and by which text."""
+class ReasoningLimit:
+    """When reasoning is ended, and by which text."""
 
     closing: str
-    n_most: int | None = None           # tokens of them
-    switch: ThoughtSwitch | None = None
+    n_most: int | None = None           # tokens of it
+    switch: ReasoningSwitch | None = None
 
     def is_reached(self, reader: AnswerReader) -> bool:
-        is_long = self.n_most is not None and reader.n_thought >= self.n_most
-        return reader.is_thinking and (is_long or (self.switch is not None and self.switch.is_on))
+        is_long = self.n_most is not None and reader.n_reasoning >= self.n_most
+        return reader.is_reasoning and (is_long or (self.switch is not None and self.switch.is_on))
 
 
 async def read_limited(model: LoadedModel, job: Job, reader: AnswerReader,
-                       limit: ThoughtLimit) -> AsyncGenerator[tuple[Delta, list[Event]], None]:
-    """The one answer to `job` as it comes, and its events, with thoughts as short as `limit` has them."""
+                       limit: ReasoningLimit) -> AsyncGenerator[tuple[Delta, list[Event]], None]:
+    """The one answer to `job` as it comes, and its events, with reasoning as short as `limit` has it."""
     whole: Answer | None = None
     part = job
     while True:
@@ -64,8 +64,8 @@ async def read_limited(model: LoadedModel, job: Job, reader: AnswerReader,
         part = rest_of(job, whole, limit)
 
 
-def close(whole: Answer, model: LoadedModel, reader: AnswerReader, limit: ThoughtLimit) -> tuple[Delta, list[Event]]:
-    """End the thoughts of `whole`, whose text may lag behind its tokens."""
+def close(whole: Answer, model: LoadedModel, reader: AnswerReader, limit: ReasoningLimit) -> tuple[Delta, list[Event]]:
+    """End the reasoning of `whole`, whose text may lag behind its tokens."""
     closing = model.tokenizer.encode(limit.closing, add_special=False, parse_special=True)
     decoder = StreamDecoder(model.tokenizer, special=model.shows_special)
     text = decoder.extend(whole.tokens)[len(whole.text):] + limit.closing
@@ -75,8 +75,8 @@ def close(whole: Answer, model: LoadedModel, reader: AnswerReader, limit: Though
     return delta, reader.insert(text)
 
 
-def rest_of(job: Job, whole: Answer, limit: ThoughtLimit) -> Job:
-    """What is left of `job` behind the thoughts of `whole`."""
+def rest_of(job: Job, whole: Answer, limit: ReasoningLimit) -> Job:
+    """What is left of `job` behind the reasoning of `whole`."""
     constraint = job.constraint
     if constraint is not None:      # that of the content holds from here on
         is_near = any(map(limit.closing.endswith, constraint.after))
