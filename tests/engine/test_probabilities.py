@@ -14,7 +14,7 @@ from ggpy.engine.sampling import Sampler
 from ggpy.errors import ConfigError
 from tests.engine.compiled import candidates, sample
 from tests.engine.conftest import Driver, hashed_logits
-from tests.engine.test_core import Guesser
+from tests.engine.driving import Guesser
 
 RAW, LEFT = ProbabilitySpec(4), ProbabilitySpec(4, after_sampling=True)
 MakeDriver = Callable[..., Driver]
