@@ -7,17 +7,23 @@ ROW_MULTIPLE = 4        # kernels take rows in groups
 FIRST_ROWS = 64         # while nothing is known
 MEMORY = 0.5            # how much of what was measured before counts beside the newest step
 ALONE = 4               # a step may be so much longer while nobody generates
+LONGEST = 1.25          # of `step_ms`: what hardly any step should exceed
+MOST_EXCESS = 0.5       # what no planning helps against
+EXCESS_MEMORY = 0.99    # it takes a hundred steps to trust a machine again
 
 
 class Pace:
     """How many rows of prompts make a step of about `step_ms`, learnt from the steps so far; 0: any number.
 
-    Only the length of steps depends on it, never a result.
+    Where steps of the same size vary much, as on a machine that others use too, they are planned shorter, so that the
+    long ones stay within LONGEST. Only the length of steps depends on it, never a result.
     """
 
     def __init__(self, step_ms: float) -> None:
         self.step_s = step_ms / 1000
         self._row_s: float | None = None        # what a row takes; None: nothing is known yet
+        self._n_rows = 0                        # of the last step that something was learnt from
+        self._excess = 0.0                      # by how much steps take longer than expected, at worst, lately
 
     def rows(self, most: int, n_generating: int = 0) -> int:
         """The rows of the next step, LEAST_ROWS to `most`, `n_generating` included."""
@@ -25,7 +31,7 @@ class Pace:
             return most
         if self._row_s is None:
             return min(most, FIRST_ROWS)
-        step_s = self.step_s if n_generating else ALONE * self.step_s
+        step_s = self.step_s * (min(1.0, LONGEST / (1 + self._excess)) if n_generating else ALONE)
         n = int(min(most, step_s / max(self._row_s, 1e-9)))
         return n if n == most else min(most, max(LEAST_ROWS, n // ROW_MULTIPLE * ROW_MULTIPLE))
 
@@ -34,4 +40,10 @@ class Pace:
         if n_rows < LEAST_ROWS:
             return
         row_s = duration_s / n_rows
-        self._row_s = row_s if self._row_s is None else MEMORY * self._row_s + (1 - MEMORY) * row_s
+        if self._row_s is None:
+            self._row_s = row_s
+        else:
+            if abs(n_rows - self._n_rows) <= ROW_MULTIPLE:      # else rows cost more or less for that reason
+                self._excess = min(MOST_EXCESS, max(EXCESS_MEMORY * self._excess, row_s / self._row_s - 1))
+            self._row_s = MEMORY * self._row_s + (1 - MEMORY) * row_s
+        self._n_rows = n_rows
