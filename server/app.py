@@ -58,7 +58,7 @@ def make_app(server: Server) -> web.Application:
     # the page's is the last: it may serve any path
     for dialect in (*DIALECTS, vertex.routes, openapi.routes, page.routes):
         for route in dialect(server):
-            handler = told(route, server.running)
+            handler = handler_of(route, server.running)
             if route.method == "POST":
                 handler = streams.recorded(server, handler, route.error_body)
             served[handler] = route
@@ -67,7 +67,7 @@ def make_app(server: Server) -> web.Application:
     return app
 
 
-def told(route: Route, running: Running) -> Handler:
+def handler_of(route: Route, running: Running) -> Handler:
     """The handler of `route`, whose errors are told as its dialect does. What is posted is waited for at the end."""
     async def handler(request: web.Request) -> web.StreamResponse:
         try:

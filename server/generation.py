@@ -245,17 +245,17 @@ async def complete_all(model: LoadedModel, jobs: Sequence[Job]) -> list[Answer]:
     try:
         return [answer for answers in await asyncio.gather(*tasks) for answer in answers]
     finally:
-        await cancelled(tasks)
+        await cancel_all(tasks)
 
 
 async def generate_all(model: LoadedModel, jobs: Sequence[Job]) -> AsyncGenerator[Delta, None]:
     """The answers to several jobs at once, as they come; the first that fails ends the others."""
-    async with aclosing(merged([generate(model, job) for job in jobs])) as deltas:
+    async with aclosing(merge_streams([generate(model, job) for job in jobs])) as deltas:
         async for delta in deltas:
             yield delta
 
 
-async def merged(streams: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[T, None]:
+async def merge_streams(streams: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[T, None]:
     """What `streams` bring, as it comes; the first that fails ends the others."""
     if len(streams) == 1:
         async with aclosing(streams[0]) as items:
@@ -285,10 +285,10 @@ async def merged(streams: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[T
             else:
                 yield found[0]
     finally:
-        await cancelled(tasks)
+        await cancel_all(tasks)
 
 
-async def cancelled(tasks: Sequence[asyncio.Task[Any]]) -> None:
+async def cancel_all(tasks: Sequence[asyncio.Task[Any]]) -> None:
     """End `tasks` and wait for their end."""
     for task in tasks:
         task.cancel()

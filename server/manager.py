@@ -15,7 +15,7 @@ from typing import Any
 from ggpy.engine.async_client import AsyncClient
 from ggpy.engine.recording import Recorder
 from ggpy.errors import GgpyError, RequestError
-from ggpy.machine import available_memory_bytes
+from ggpy.machine import available_memory_bytes, give_memory_back
 from ggpy.server.errors import LoadingError
 from ggpy.server.models import Entry, LoadedModel, State, can_share, open_model, share_model
 from ggpy.server.settings import ServerSettings
@@ -128,6 +128,7 @@ class ModelManager:
                 if loaded.client in self._n_users:
                     await self._free.setdefault(loaded.client, asyncio.Event()).wait()
                 await loaded.client.aclose()
+                give_memory_back()      # now that its streams have ended
         self._changed.set()
 
     async def watch(self) -> None:
@@ -146,9 +147,9 @@ class ModelManager:
     async def metrics(self, entry: Entry) -> str:
         """The metrics of a model, the last ones if it sleeps; nothing is generated then."""
         if entry.loaded is None and entry.metrics is not None:
-            told = entry.metrics
-            entry.metrics = re.sub(r"(?m)^(llamacpp:\w+_tokens_seconds) .*", r"\1 0.0", told)
-            return told
+            last = entry.metrics
+            entry.metrics = re.sub(r"(?m)^(llamacpp:\w+_tokens_seconds) .*", r"\1 0.0", last)
+            return last
         return await (await self.load(entry)).client.metrics()
 
     @asynccontextmanager

@@ -63,20 +63,20 @@ def operation(method: str, path: str) -> dict[str, Any]:
     for word in QUERIES.get(plain(path), "").split():
         parameters.append({"name": word.rstrip("!"), "in": "query", "required": word.endswith("!"),
                            "schema": {"type": "string"}})
-    told: dict[str, Any] = {
+    described: dict[str, Any] = {
         "operationId": f"{method.lower()} {path}", "tags": [dialect(path)],
         "summary": SUMMARIES.get(path, SUMMARIES.get(plain(path), path.strip("/").replace("/", " "))),
         "responses": {"200": success(method, path), "default": {"description": "what is wrong", "content": {
             "application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}}}}
     if parameters:
-        told["parameters"] = parameters
+        described["parameters"] = parameters
     fields = fields_of(path) if method in ("POST", "DELETE") else None
     if fields is not None and (method == "POST" or path == "/api/delete"):
-        told["requestBody"] = {"required": any(is_needed for _, is_needed in fields.values()), "content": {
+        described["requestBody"] = {"required": any(is_needed for _, is_needed in fields.values()), "content": {
             "application/json": {"schema": schema(path, fields)}}}
     if path == "/api/blobs/{digest}" and method == "POST":
-        told["requestBody"] = {"required": True, "content": {"application/octet-stream": {"schema": {}}}}
-    return told
+        described["requestBody"] = {"required": True, "content": {"application/octet-stream": {"schema": {}}}}
+    return described
 
 
 def schema(path: str, fields: dict[str, tuple[str, bool]]) -> dict[str, Any]:

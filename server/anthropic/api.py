@@ -75,8 +75,8 @@ async def model_of(server: Server, fields: Fields) -> AsyncIterator[LoadedModel]
 async def whole(model: LoadedModel, wanted: MessageRequest, chat: PreparedChat) -> web.Response:
     """A reply in one piece."""
     (found,) = await complete_chat(model, chat)
-    said, answer = found.said, found.answer
-    blocks = [] if wanted.is_warming else content_blocks(said.reasoning, said.content, said.calls)
+    parsed, answer = found.parsed, found.answer
+    blocks = [] if wanted.is_warming else content_blocks(parsed.reasoning, parsed.content, parsed.calls)
     return json_response(message_object(
         new_message_id(), model.name, blocks, ending(answer, found.finish_reason, wanted),
         usage(answer, wanted, len(answer.tokens))))

@@ -104,17 +104,17 @@ def read_call(block: Fields) -> dict[str, Any]:
 
 def read_turn(role: str, parts: Sequence[Fields]) -> Iterator[Message]:
     """What user or system say, and results of tools, each a message of its own."""
-    said: list[Any] = []
+    contents: list[Any] = []
     for block in parts:
         if block.get("type") != "tool_result":
-            said += readable([block])
+            contents += readable([block])
             continue
-        if said:
-            yield {"role": role, "content": content_of(said)}
-            said = []
+        if contents:
+            yield {"role": role, "content": content_of(contents)}
+            contents = []
         yield read_result(block)
-    if said:
-        yield {"role": role, "content": content_of(said)}
+    if contents:
+        yield {"role": role, "content": content_of(contents)}
 
 
 def read_result(block: Fields) -> Message:

@@ -72,8 +72,8 @@ class Ending:
 def message_object(message_id: str, model: str, content: list[dict[str, Any]], ending: Ending | None,
                    usage: Usage) -> dict[str, Any]:
     """A message; `ending` is None while it is being written."""
-    told = {"stop_reason": None, "stop_sequence": None} if ending is None else ending.object()
-    return {"id": message_id, "type": "message", "role": "assistant", "model": model, "content": content, **told,
+    fields = {"stop_reason": None, "stop_sequence": None} if ending is None else ending.object()
+    return {"id": message_id, "type": "message", "role": "assistant", "model": model, "content": content, **fields,
             "usage": usage.object()}
 
 
@@ -121,7 +121,7 @@ class EventWriter:
             case CallBegin(_, call_id, name):
                 return self._close() + self._open("tool_use", {"id": call_id, "name": name, "input": {}})
             case CallArguments(_, text):
-                return self._told({"type": "input_json_delta", "partial_json": text})
+                return self._delta_event({"type": "input_json_delta", "partial_json": text})
         return b""
 
     def finish(self, ending: Ending, usage: Usage) -> bytes:
@@ -134,8 +134,8 @@ class EventWriter:
     def _delta(self, kind: str, block: dict[str, Any], delta: dict[str, Any]) -> bytes:
         """A piece of a block of `kind`, which is begun unless it is open."""
         if self._kind == kind:
-            return self._told(delta)
-        return self._close() + self._open(kind, block) + self._told(delta)
+            return self._delta_event(delta)
+        return self._close() + self._open(kind, block) + self._delta_event(delta)
 
     def _open(self, kind: str, block: dict[str, Any]) -> bytes:
         self._index += 1
@@ -143,13 +143,14 @@ class EventWriter:
         return sse.frame({"type": "content_block_start", "index": self._index,
                           "content_block": {"type": kind, **block}}, "content_block_start")
 
-    def _told(self, delta: dict[str, Any]) -> bytes:
+    def _delta_event(self, delta: dict[str, Any]) -> bytes:
         return sse.frame({"type": "content_block_delta", "index": self._index, "delta": delta}, "content_block_delta")
 
     def _close(self) -> bytes:
         """End the block that is open, if one is; reasoning is signed first."""
         if self._kind is None:
             return b""
-        signed = self._told({"type": "signature_delta", "signature": SIGNATURE}) if self._kind == "thinking" else b""
+        is_signed = self._kind == "thinking"
+        signature = self._delta_event({"type": "signature_delta", "signature": SIGNATURE}) if is_signed else b""
         self._kind = None
-        return signed + sse.frame({"type": "content_block_stop", "index": self._index}, "content_block_stop")
+        return signature + sse.frame({"type": "content_block_stop", "index": self._index}, "content_block_stop")

@@ -9,7 +9,7 @@ from typing import Any
 from ggpy.server.chat.answer_memory import IsSame
 from ggpy.server.chat.reader import control_tokens
 from ggpy.text import Tokenizer
-from ggpy.text.tool_calls import Answer, AnswerStyle, parse_answer
+from ggpy.text.tool_calls import AnswerStyle, ParsedAnswer, parse_answer
 
 
 def same_answers(tokenizer: Tokenizer, style: AnswerStyle, tools: Sequence[Mapping[str, Any]]) -> IsSame:
@@ -22,7 +22,7 @@ def same_answers(tokenizer: Tokenizer, style: AnswerStyle, tools: Sequence[Mappi
         text = shown_text(tokenizer, tokens, shown)
         return meaning_of(parse_answer(text, tool_format, tools, reasoning=tags, is_open=is_open))
 
-    return lambda written, said, is_open: meaning(written, is_open) == meaning(said, is_open)
+    return lambda written, known, is_open: meaning(written, is_open) == meaning(known, is_open)
 
 
 def shown_text(tokenizer: Tokenizer, tokens: Sequence[int], shown: Mapping[int, str]) -> str:
@@ -36,7 +36,7 @@ def shown_text(tokenizer: Tokenizer, tokens: Sequence[int], shown: Mapping[int, 
     return "".join([*pieces, tokenizer.decode(tokens[start:], unparse_special=False)])
 
 
-def meaning_of(answer: Answer) -> tuple[Any, ...]:
+def meaning_of(answer: ParsedAnswer) -> tuple[Any, ...]:
     """What is compared of an answer."""
     calls = [(call.name, call.is_complete, plain_json(call.arguments)) for call in answer.calls]
     return answer.reasoning.strip(), answer.content.strip(), calls

@@ -22,8 +22,8 @@ IsSame = Callable[[list[int], list[int], bool], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """An answer."""
+class PastAnswer:
+    """What a model wrote."""
 
     tokens: array[int]
     is_open: bool           # whether the prompt had begun reasoning
@@ -33,7 +33,7 @@ class AnswerMemory:
     """The last answers of a model. Any thread may use it."""
 
     def __init__(self) -> None:
-        self._answers: OrderedDict[bytes, tuple[int, deque[Said]]] = OrderedDict()  # with the length of the prompt
+        self._answers: OrderedDict[bytes, tuple[int, deque[PastAnswer]]] = OrderedDict()  # with the prompt's length
         self._lengths: Counter[int] = Counter()         # of the prompts
         self._n_tokens = 0
         self._lock = threading.Lock()
@@ -41,24 +41,24 @@ class AnswerMemory:
     def add(self, prompt: Sequence[int], answer: Sequence[int], *, is_open: bool) -> None:
         """Remember an answer, without the token that ended it."""
         key = digest(blake2b(array("q", prompt).tobytes(), digest_size=16))
-        said = Said(array("q", answer), is_open)
+        new = PastAnswer(array("q", answer), is_open)
         with self._lock:
-            _, known = self._answers.pop(key, (0, deque[Said]()))
+            _, known = self._answers.pop(key, (0, deque[PastAnswer]()))
             if not known:
                 self._lengths[len(prompt)] += 1
-            elif said in known or len(known) == MAX_ANSWERS:
-                gone = said if said in known else known[0]
+            elif new in known or len(known) == MAX_ANSWERS:
+                gone = new if new in known else known[0]
                 known.remove(gone)
                 self._n_tokens -= len(gone.tokens)
-            known.append(said)
-            self._n_tokens += len(said.tokens)
+            known.append(new)
+            self._n_tokens += len(new.tokens)
             self._answers[key] = len(prompt), known
             while len(self._answers) > MAX_PROMPTS or (self._n_tokens > MAX_TOKENS and len(self._answers) > 1):
                 self._forget()
 
     def _forget(self) -> None:
         _, (n_prompt, known) = self._answers.popitem(last=False)
-        self._n_tokens -= sum(len(said.tokens) for said in known)
+        self._n_tokens -= sum(len(past.tokens) for past in known)
         self._lengths[n_prompt] -= 1
         if not self._lengths[n_prompt]:
             del self._lengths[n_prompt]
@@ -66,7 +66,7 @@ class AnswerMemory:
     def restored(self, tokens: Sequence[int], ends: Container[int], is_same: IsSame) -> list[int]:
         """The prompt `tokens` with answers as the model wrote them.
 
-        An answer stands behind a prompt that is remembered, up to the first of `ends`. `is_same(written, said,
+        An answer stands behind a prompt that is remembered, up to the first of `ends`. `is_same(written, known,
         is_open)` tells whether both mean the same.
         """
         data = array("q", tokens)
@@ -90,11 +90,11 @@ def digest(state: blake2b) -> bytes:
     return state.copy().digest()
 
 
-def chosen(written: array[int], known: Sequence[Said], is_same: IsSame) -> array[int]:
+def chosen(written: array[int], known: Sequence[PastAnswer], is_same: IsSame) -> array[int]:
     """`written`, or what the model said if that is the same."""
-    if any(said.tokens == written for said in known):
+    if any(past.tokens == written for past in known):
         return written
-    for said in reversed(known):
-        if is_same(written.tolist(), said.tokens.tolist(), said.is_open):
-            return said.tokens
+    for past in reversed(known):
+        if is_same(written.tolist(), past.tokens.tolist(), past.is_open):
+            return past.tokens
     return written

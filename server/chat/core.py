@@ -17,7 +17,7 @@ from ggpy.server.chat.messages import Continuation, template_messages
 from ggpy.server.chat.reader import AnswerReader
 from ggpy.server.chat.reasoning import ReasoningLimit, ReasoningSwitch, read_limited
 from ggpy.server.chat.template_options import takes_tools, tools_for_template
-from ggpy.server.generation import Answer, Delta, Job, generate, merged
+from ggpy.server.generation import Answer, Delta, Job, generate, merge_streams
 from ggpy.server.models import LoadedModel
 from ggpy.server.prompts import check_length
 from ggpy.text import ChatPrompt, tool_calls
@@ -118,7 +118,7 @@ class ChatAnswer:
     """A whole answer."""
 
     answer: Answer
-    said: tool_calls.Answer = field(default_factory=tool_calls.Answer)      # content, reasoning, calls
+    parsed: tool_calls.ParsedAnswer = field(default_factory=tool_calls.ParsedAnswer)    # content, reasoning, calls
     finish_reason: FinishReason = "stop"
     n_reasoning: int = 0                        # tokens of reasoning
     probabilities: list[TokenProbability] = field(default_factory=list)     # of the others but the end
@@ -201,7 +201,7 @@ async def stream_chat(model: LoadedModel, chat: PreparedChat) -> AsyncGenerator[
     if limit is None:
         pairs = read_all(model, chat.job, readers)
     else:
-        pairs = merged([
+        pairs = merge_streams([
             read_limited(model, replace(chat.job, n=1, first_index=chat.job.first_index + i), reader, limit)
             for i, reader in enumerate(readers)])
     async with aclosing(pairs):
@@ -237,7 +237,7 @@ async def complete_chat(model: LoadedModel, chat: PreparedChat) -> list[ChatAnsw
         async for delta in deltas:
             answer = answers.setdefault(delta.answer.index, ChatAnswer(delta.answer))
             for event in delta.events:
-                answer.said.add(event)
+                answer.parsed.add(event)
             answer.probabilities += delta.probabilities
             if delta.finish_reason is not None:
                 answer.finish_reason, answer.n_reasoning = delta.finish_reason, delta.n_reasoning

@@ -33,7 +33,7 @@ def template_messages(messages: Sequence[Mapping[str, Any]], template: ChatTempl
     if "<|channel|>" not in template.source:
         found = [{**message, "role": "system"} if role_of(message) == "developer" else message for message in found]
     if len(found) > 1 and role_of(found[0]) == "system" and not template.capabilities.system_role:
-        found = [merged(found[0], found[1]), *found[2:]]
+        found = [with_system_text(found[0], found[1]), *found[2:]]
     field = None if continuation == "never" else continued_field(found, continuation)
     if not template.variants.get("tool_use", template).capabilities.tool_calls:
         found = [with_spelled_calls(message) for message in found]
@@ -98,7 +98,7 @@ def spelled(function: Any) -> str:
     return json.dumps(function, ensure_ascii=False, default=str)
 
 
-def merged(system: Any, message: Any) -> Any:
+def with_system_text(system: Any, message: Any) -> Any:
     """`message` with the text of a system message in front of it."""
     text, content = content_text(system.get("content"), "\n"), message.get("content")
     if isinstance(content, list):

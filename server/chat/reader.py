@@ -68,9 +68,9 @@ class AnswerReader:
         """
         if not self._has_begun:
             return ()
-        said = tuple(each for each in self._held if each.token not in self._tokenizer.eog_ids)
+        found = tuple(each for each in self._held if each.token not in self._tokenizer.eog_ids)
         self._held.clear()
-        return said
+        return found
 
     def _behind_reasoning(self, delta: Delta, events: list[Event]) -> list[TokenProbability]:
         """The probabilities of `delta`, which ends reasoning, that are of the content that begins in it."""

@@ -122,13 +122,13 @@ def token_text(token: int | None, model: LoadedModel) -> str:
 
 def slot_object(slot: Slot, model: LoadedModel) -> dict[str, Any]:
     """What /slots tells of one; what it did last shows while it is idle."""
-    told = {"id": slot.id, "n_ctx": model.n_ctx, "speculative": False, "is_processing": slot.task is not None}
+    status = {"id": slot.id, "n_ctx": model.n_ctx, "speculative": False, "is_processing": slot.task is not None}
     task = slot.task or slot.last
     if task is None:
-        return told
+        return status
     is_idle = slot.task is None
     left = -1 if is_idle or task.n_predict is None else task.n_predict - task.n_decoded
-    return {**told, "id_task": task.id, "n_prompt_tokens": len(task.prompt),
+    return {**status, "id_task": task.id, "n_prompt_tokens": len(task.prompt),
             "n_prompt_tokens_processed": max(0, task.n_computed - task.n_cached),
             "n_prompt_tokens_cache": task.n_cached, "params": task.settings,
             "next_token": [{"has_next_token": not is_idle, "has_new_line": task.has_new_line, "n_remain": left,
@@ -139,14 +139,14 @@ def model_object(entry: Entry) -> dict[str, Any]:
     """A model as OpenAI lists it, with what llama-server adds."""
     model = entry.loaded or entry.last
     names = sorted({*entry.aliases} or {entry.name})
-    told: dict[str, Any] = {"id": entry.name, "aliases": names, "tags": sorted(entry.tags), "object": "model",
+    card: dict[str, Any] = {"id": entry.name, "aliases": names, "tags": sorted(entry.tags), "object": "model",
                             "created": int(time.time()), "owned_by": "llamacpp"}
     if model is not None:
         ready, info = model.ready, model.info
-        told["meta"] = {"vocab_type": model.tokenizer.vocab_type.value, "n_vocab": ready.n_vocab, "n_ctx": ready.n_ctx,
+        card["meta"] = {"vocab_type": model.tokenizer.vocab_type.value, "n_vocab": ready.n_vocab, "n_ctx": ready.n_ctx,
                         "n_ctx_train": info.n_ctx_train, "n_embd": ready.n_embd, "n_params": info.n_params,
                         "size": info.size_bytes, "ftype": info.file_type}
-    return told
+    return card
 
 
 def ollama_object(entry: Entry) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from ggpy.server.ollama.lines import Line, Stopwatch, ollama_body, read_body, re
 from ggpy.server.ollama.messages import check_tools, read_messages, read_tools, with_preface
 from ggpy.server.ollama.names import find_entry, model_field
 from ggpy.server.ollama.options import apply_keep_alive, read_keep_alive
-from ggpy.server.ollama.request import Said, collected, head, load_or_unload, pieces, prepared, read_asked, tail
+from ggpy.server.ollama.request import AnswerPart, collected, head, load_or_unload, pieces, prepared, read_asked, tail
 from ggpy.server.routes import Route
 
 
@@ -30,7 +30,7 @@ def routes(server: Server) -> list[Route]:
         keep_s = read_keep_alive(fields)
         is_stream = fields.boolean("stream", default=True)
         if not messages:
-            return await load_or_unload(server, entry, name, keep_s, {"message": message(Said())})
+            return await load_or_unload(server, entry, name, keep_s, {"message": message(AnswerPart())})
         apply_keep_alive(entry, keep_s, server.settings.sleep_idle_s)
         async with server.models.use(entry.name, autoload=True) as model:
             watch.model_is_there()
@@ -43,13 +43,13 @@ def routes(server: Server) -> list[Route]:
     return [Route("POST", "/api/chat", chat, ollama_body)]
 
 
-def message(said: Said) -> Line:
+def message(part: AnswerPart) -> Line:
     """A message of the assistant."""
-    found: Line = {"role": "assistant", "content": said.content}
-    if said.reasoning:
-        found["thinking"] = said.reasoning
-    if said.calls:
-        found["tool_calls"] = said.calls
+    found: Line = {"role": "assistant", "content": part.content}
+    if part.reasoning:
+        found["thinking"] = part.reasoning
+    if part.calls:
+        found["tool_calls"] = part.calls
     return found
 
 
@@ -58,17 +58,17 @@ async def chat_lines(model: LoadedModel, chat: PreparedChat, name: str,
     """The answer as it comes; the last line says nothing more, but how it went."""
     async with aclosing(pieces(model, chat, watch)) as found:
         async for piece in found:
-            if piece.said or piece.logprobs:
-                yield {**head(name), "message": message(piece.said), **tail(piece.logprobs)}
+            if piece.part or piece.logprobs:
+                yield {**head(name), "message": message(piece.part), **tail(piece.logprobs)}
             if piece.final is not None:
-                yield {**head(name), "message": message(Said()), **piece.final}
+                yield {**head(name), "message": message(AnswerPart()), **piece.final}
 
 
 def join(last: Line, lines: Sequence[Line]) -> None:
     """Add what `lines` say to the message of the last one."""
-    said = Said()
+    part = AnswerPart()
     for line in lines:
-        said.content += line["message"]["content"]
-        said.reasoning += line["message"].get("thinking", "")
-        said.calls += line["message"].get("tool_calls", ())
-    last["message"] = message(said)
+        part.content += line["message"]["content"]
+        part.reasoning += line["message"].get("thinking", "")
+        part.calls += line["message"].get("tool_calls", ())
+    last["message"] = message(part)

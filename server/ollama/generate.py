@@ -23,8 +23,8 @@ from ggpy.server.ollama.messages import with_preface
 from ggpy.server.ollama.names import find_entry, model_field
 from ggpy.server.ollama.options import apply_keep_alive, read_keep_alive, refuse_images
 from ggpy.server.ollama.request import (
+    AnswerPart,
     Asked,
-    Said,
     collected,
     cut,
     head,
@@ -111,15 +111,15 @@ async def response_lines(model: LoadedModel, chat: PreparedChat, name: str, watc
     """The answer as it comes; the last line says nothing more, but how it went."""
     async with aclosing(pieces(model, chat, watch)) as found:
         async for piece in found:
-            if piece.said or piece.logprobs:
-                yield {**head(name), **response(piece.said), **tail(piece.logprobs)}
+            if piece.part or piece.logprobs:
+                yield {**head(name), **response(piece.part), **tail(piece.logprobs)}
             if piece.final is not None:
                 context = {"context": piece.tokens} if has_context else {}
                 yield {**head(name), "response": "", **piece.final, **context}
 
 
-def response(said: Said) -> Line:
-    return {"response": said.content, **({"thinking": said.reasoning} if said.reasoning else {})}
+def response(part: AnswerPart) -> Line:
+    return {"response": part.content, **({"thinking": part.reasoning} if part.reasoning else {})}
 
 
 def join(last: Line, lines: Sequence[Line]) -> None:

@@ -48,10 +48,10 @@ def routes(server: Server) -> list[Route]:
         fields = await read_body(request)
         name = model_field(fields)
         entry = find_entry(server, name)
-        told = await asyncio.to_thread(shown, entry, server, has_arrays=fields.boolean("verbose", default=False))
+        reply = await asyncio.to_thread(shown, entry, server, has_arrays=fields.boolean("verbose", default=False))
         if request.headers.get("User-Agent", "").startswith(COPILOT):
-            told["model_info"]["general.basename"] = name
-        return json_response(told)
+            reply["model_info"]["general.basename"] = name
+        return json_response(reply)
 
     return [
         *(Route(method, path, handler, ollama_body) for method in ("GET", "HEAD")
@@ -126,7 +126,7 @@ def shown(entry: Entry, server: Server, *, has_arrays: bool) -> Line:
     licenses = [text for key in ("general.license",) if isinstance(text := info.get(key), str)]
     if stored is not None and stored.licenses:
         licenses = list(stored.licenses)
-    told: Line = {
+    found: Line = {
         "modelfile": modelfile_text({
             "name": shown_name(entry), "from": card.path, "adapters": () if stored is None else stored.adapters,
             "template": template, "system": system, "parameters": parameters, "messages": messages,
@@ -136,7 +136,7 @@ def shown(entry: Entry, server: Server, *, has_arrays: bool) -> Line:
         "capabilities": card.capabilities, "modified_at": rfc3339(modified(entry, card)),
     }
     optional = ("parameters", "system", "license")
-    return {name: value for name, value in told.items() if value or name not in optional} | (
+    return {name: value for name, value in found.items() if value or name not in optional} | (
         {"messages": messages} if messages else {})
 
 

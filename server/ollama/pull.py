@@ -26,7 +26,7 @@ def routes(server: Server) -> list[Route]:
     async def pull(request: web.Request) -> web.StreamResponse:
         fields = await read_body(request)
         lines = pulling(server, model_field(fields))
-        return await told(request, lines, is_stream=fields.boolean("stream", default=True))
+        return await progress_response(request, lines, is_stream=fields.boolean("stream", default=True))
 
     async def push(request: web.Request) -> web.StreamResponse:
         raise NotSupportedError("this server does not push models anywhere")
@@ -35,7 +35,8 @@ def routes(server: Server) -> list[Route]:
             Route("POST", "/api/push", push, ollama_body)]
 
 
-async def told(request: web.Request, lines: AsyncGenerator[Line, None], *, is_stream: bool) -> web.StreamResponse:
+async def progress_response(request: web.Request, lines: AsyncGenerator[Line, None], *,
+                            is_stream: bool) -> web.StreamResponse:
     """All lines as they come, or the last one alone."""
     if is_stream:
         return await respond(request, lines)

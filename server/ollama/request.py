@@ -141,7 +141,7 @@ def limited(job: Job, limit: int) -> Job:
 
 
 @dataclass(slots=True)
-class Said:
+class AnswerPart:
     """What events add to an answer."""
 
     content: str = ""
@@ -159,22 +159,22 @@ class CallCollector:
         self._begun: CallBegin | None = None
         self._arguments = ""
 
-    def said(self, events: Iterable[Event]) -> Said:
+    def part(self, events: Iterable[Event]) -> AnswerPart:
         """What `events` say that is whole."""
-        said = Said()
+        part = AnswerPart()
         for event in events:
             match event:
                 case Content(text):
-                    said.content += text
+                    part.content += text
                 case Reasoning(text):
-                    said.reasoning += text
+                    part.reasoning += text
                 case CallBegin():
                     self._begun, self._arguments = event, ""
                 case CallArguments(_, text):
                     self._arguments += text
                 case CallEnd(_, is_complete):
-                    said.calls.append(self._call(is_complete))
-        return said
+                    part.calls.append(self._call(is_complete))
+        return part
 
     def _call(self, is_complete: bool) -> Line:
         assert self._begun is not None, "a call begins before it ends"
@@ -187,7 +187,7 @@ class CallCollector:
 class Piece:
     """What came to an answer; the last piece has what the last line tells, too."""
 
-    said: Said
+    part: AnswerPart
     logprobs: list[Line]
     final: Line | None = None
     tokens: tuple[int, ...] = ()        # of prompt and answer, with the last
@@ -198,14 +198,14 @@ async def pieces(model: LoadedModel, chat: PreparedChat, watch: Stopwatch) -> As
     calls = CallCollector()
     async with aclosing(stream_chat(model, chat)) as deltas:
         async for delta in deltas:
-            said = calls.said(delta.events)
+            part = calls.part(delta.events)
             logprobs = logprob_objects(delta.probabilities, model.tokenizer)
             if not delta.is_last:
-                if said or logprobs:
-                    yield Piece(said, logprobs)
+                if part or logprobs:
+                    yield Piece(part, logprobs)
                 continue
             reason = "length" if delta.finish_reason == "length" else "stop"
-            yield Piece(said, logprobs, {"done": True, "done_reason": reason, **watch.metrics(delta.answer)},
+            yield Piece(part, logprobs, {"done": True, "done_reason": reason, **watch.metrics(delta.answer)},
                         (*chat.job.tokens, *delta.answer.tokens))
 
 

@@ -20,7 +20,7 @@ from ggpy.server.models import Entry
 from ggpy.server.ollama.create import creating, read_creation
 from ggpy.server.ollama.lines import ollama_body, read_body
 from ggpy.server.ollama.names import known_entry, model_field, shown_name
-from ggpy.server.ollama.pull import told
+from ggpy.server.ollama.pull import progress_response
 from ggpy.server.routes import Route
 from ggpy.server.stored_models import lasting_source, replace_entry
 
@@ -35,7 +35,7 @@ def routes(server: Server) -> list[Route]:
         require_store(server.models)
         check_free(server, str(name))
         lines = creating(server, name, await asyncio.to_thread(read_creation, fields))
-        return await told(request, lines, is_stream=fields.boolean("stream", default=True))
+        return await progress_response(request, lines, is_stream=fields.boolean("stream", default=True))
 
     async def copy(request: web.Request) -> web.Response:
         fields = await read_body(request)

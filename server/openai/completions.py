@@ -158,17 +158,17 @@ async def whole(model: LoadedModel, wanted: Wanted) -> dict[str, Any]:
     prompts = await echoed(model, wanted)
     answers = empty_answers(model, wanted.jobs) if wanted.is_echo_alone else await complete_all(model, wanted.jobs)
     choices: list[dict[str, Any]] = []
-    told: list[Answer] = []
+    chosen: list[Answer] = []
     for i, prompt in enumerate(wanted.prompts):
         for answer in best(answers[i * wanted.best_of : (i + 1) * wanted.best_of], wanted.n):
             choices.append(choice(len(choices), (prompt.text if wanted.has_echo else "") + answer.text,
                                   answer.finish_reason, logprobs(model, wanted, prompts[i] + answer.probabilities)))
-            told.append(answer)
+            chosen.append(answer)
     reply = {**wanted.head, "choices": choices, "usage": usage(answers, wanted.best_of)}
-    if told and not wanted.is_echo_alone:
-        reply["timings"] = told[0].timings()
+    if chosen and not wanted.is_echo_alone:
+        reply["timings"] = chosen[0].timings()
         if wanted.is_verbose:
-            reply["__verbose"] = final_object(model, told[0], wanted.options)
+            reply["__verbose"] = final_object(model, chosen[0], wanted.options)
     return reply
 
 
@@ -233,8 +233,8 @@ def delta_events(model: LoadedModel, delta: Delta, wanted: Wanted, arrays: Logpr
     answer, found = delta.answer, []
     timings = {"timings": answer.timings()} if wanted.options.has_timings else {}
     if delta.tokens or delta.text:
-        told = logprobs(model, wanted, delta.probabilities, arrays)
-        found.append({**wanted.head, "choices": [choice(answer.index, delta.text, None, told)], **timings})
+        arrays_of_delta = logprobs(model, wanted, delta.probabilities, arrays)
+        found.append({**wanted.head, "choices": [choice(answer.index, delta.text, None, arrays_of_delta)], **timings})
     elif wanted.options.returns_progress and not delta.is_last:
         found.append({**wanted.head, "choices": [choice(answer.index, "", None, None)],
                       "prompt_progress": answer.progress(delta.n_read), **timings})

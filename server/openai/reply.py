@@ -70,12 +70,13 @@ def completion(answers: Sequence[ChatAnswer], options: ReplyOptions) -> dict[str
 
 def message(found: ChatAnswer) -> dict[str, Any]:
     """What the assistant said. There is a content but beside calls alone."""
-    said = found.said
-    whole: dict[str, Any] = {"role": "assistant", "content": said.content if said.content or not said.calls else None}
-    if said.reasoning:
-        whole["reasoning_content"] = said.reasoning
-    if said.calls:
-        whole["tool_calls"] = [call_object(call) for call in said.calls]
+    parsed = found.parsed
+    has_content = bool(parsed.content or not parsed.calls)
+    whole: dict[str, Any] = {"role": "assistant", "content": parsed.content if has_content else None}
+    if parsed.reasoning:
+        whole["reasoning_content"] = parsed.reasoning
+    if parsed.calls:
+        whole["tool_calls"] = [call_object(call) for call in parsed.calls]
     return whole
 
 
@@ -161,12 +162,12 @@ def deltas(events: Sequence[Event]) -> Iterator[dict[str, Any]]:
             calls[event.index] = {"index": event.index, "id": event.id, "type": "function",
                                   "function": {"name": event.name, "arguments": ""}}
         elif isinstance(event, Content | Reasoning):
-            yield from told(calls)
+            yield from call_deltas(calls)
             yield {"content" if isinstance(event, Content) else "reasoning_content": event.text}
-    yield from told(calls)
+    yield from call_deltas(calls)
 
 
-def told(calls: dict[int, dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def call_deltas(calls: dict[int, dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """A delta for each of `calls`, which then are no more."""
     for index in sorted(calls):
         yield {"tool_calls": [calls.pop(index)]}

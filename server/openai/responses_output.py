@@ -77,7 +77,7 @@ class ResponseWriter:
     def _added(self, delta: ChatDelta) -> Iterator[EventObject]:
         self._logprobs += delta.probabilities
         for event in delta.events:
-            yield from self._said(event)
+            yield from self._events_of(event)
         if delta.is_last:
             yield from self._end(delta)
 
@@ -87,7 +87,7 @@ class ResponseWriter:
                           "output": self._output}
         return self._lifecycle("response.failed")
 
-    def _said(self, event: Event) -> Iterator[EventObject]:
+    def _events_of(self, event: Event) -> Iterator[EventObject]:
         match event:
             case Reasoning(text=text):
                 yield from self._text("reasoning", text)

@@ -15,8 +15,7 @@ from ggpy.server.generation import Answer, Delta
 from ggpy.server.slots import Task
 from ggpy.text import Tokenizer
 from ggpy.text.reasoning import ReasoningTags
-from ggpy.text.tool_calls import FORMATS, AnswerStyle, Event
-from ggpy.text.tool_calls import Answer as Said
+from ggpy.text.tool_calls import FORMATS, AnswerStyle, Event, ParsedAnswer
 from tests.text.token_data import CONTROL, NORMAL, byte_bpe
 
 CONTROLS = ("<bos>", "<|im_end|>", "<|tool_call_start|>", "<|tool_call_end|>", "[THINK]", "[/THINK]", "<|other|>")
@@ -49,7 +48,7 @@ def plain(tokens: Sequence[int]) -> str:
     return tokenizer().decode(tokens, unparse_special=False)
 
 
-def read(text: str, n_together: int, *, is_open: bool = False) -> Said:
+def read(text: str, n_together: int, *, is_open: bool = False) -> ParsedAnswer:
     """The answer `text`, read from `n_together` tokens at a time."""
     reader = AnswerReader(tokenizer(), STYLE, LFM, TOOLS, is_open=is_open)
     events: list[Event] = []
@@ -57,28 +56,28 @@ def read(text: str, n_together: int, *, is_open: bool = False) -> Said:
     for start in range(0, len(tokens), n_together):
         part = tokens[start : start + n_together]
         events += reader.read(delta(plain(part), part))
-    return Said.of([*events, *reader.read(delta("", (), is_last=True))])
+    return ParsedAnswer.of([*events, *reader.read(delta("", (), is_last=True))])
 
 
 @pytest.mark.parametrize("n_together", [1, 3, 100])
 def test_marks_and_tags_are_seen_and_other_control_tokens_are_not(n_together: int) -> None:
     """However many tokens a step brings."""
-    said = read("[THINK]Hm.<|other|>[/THINK]Yes.<|tool_call_start|>[f(a=1)]<|tool_call_end|>", n_together)
-    assert (said.reasoning, said.content) == ("Hm.", "Yes.")
-    assert [(call.name, call.arguments) for call in said.calls] == [("f", '{"a": 1}')]
+    parsed = read("[THINK]Hm.<|other|>[/THINK]Yes.<|tool_call_start|>[f(a=1)]<|tool_call_end|>", n_together)
+    assert (parsed.reasoning, parsed.content) == ("Hm.", "Yes.")
+    assert [(call.name, call.arguments) for call in parsed.calls] == [("f", '{"a": 1}')]
 
 
 def test_thoughts_that_the_prompt_has_begun_are_thoughts() -> None:
     """There is no tag in front of them."""
-    said = read("Hm.[/THINK]Yes.", 1, is_open=True)
-    assert (said.reasoning, said.content) == ("Hm.", "Yes.")
+    parsed = read("Hm.[/THINK]Yes.", 1, is_open=True)
+    assert (parsed.reasoning, parsed.content) == ("Hm.", "Yes.")
 
 
 def test_space_behind_thoughts_of_the_prompt_is_no_content() -> None:
     """As it is none behind thoughts of the answer."""
     reader = AnswerReader(tokenizer(), STYLE, None, (), is_closed=True)
     events = [event for text in ("\n", "\n Yes", "\n", "No") for event in reader.read(delta(text, encode(text)))]
-    assert Said.of(events).content == "Yes\nNo"
+    assert ParsedAnswer.of(events).content == "Yes\nNo"
 
 
 def test_tokens_of_thoughts_are_counted() -> None:
@@ -98,8 +97,8 @@ def test_text_that_is_inserted_ends_thoughts() -> None:
     events += reader.insert(" enough.[/THINK]")
     assert not reader.is_reasoning
     events += reader.read(delta("Yes", encode("Yes"), is_last=True))
-    said = Said.of(events)
-    assert (said.reasoning, said.content) == ("Hm enough.", "Yes")
+    parsed = ParsedAnswer.of(events)
+    assert (parsed.reasoning, parsed.content) == ("Hm enough.", "Yes")
 
 
 def test_a_mark_waits_for_the_text_before_it() -> None:

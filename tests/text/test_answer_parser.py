@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from ggpy.text.reasoning import THINK
 from ggpy.text.tool_calls import (
     FORMATS,
-    Answer,
     AnswerParser,
     CallArguments,
     CallBegin,
     CallEnd,
     Content,
     Event,
+    ParsedAnswer,
     ToolFormat,
     parse_answer,
 )
@@ -31,14 +31,14 @@ def numbered() -> Callable[[], str]:
     return lambda: f"id{next(numbers)}"
 
 
-def parse(text: str, tool_format: ToolFormat | None, **options: Any) -> Answer:
+def parse(text: str, tool_format: ToolFormat | None, **options: Any) -> ParsedAnswer:
     return parse_answer(text, tool_format, new_id=numbered(), **options)
 
 
-def parse_pieces(pieces: list[str], tool_format: ToolFormat | None, **options: Any) -> Answer:
+def parse_pieces(pieces: list[str], tool_format: ToolFormat | None, **options: Any) -> ParsedAnswer:
     parser = AnswerParser(tool_format, new_id=numbered(), **options)
     events: list[Event] = [event for piece in pieces for event in parser.feed(piece)]
-    return Answer.of([*events, *parser.finish()])
+    return ParsedAnswer.of([*events, *parser.finish()])
 
 
 @pytest.mark.parametrize(("style", "content", "reasoning"), [

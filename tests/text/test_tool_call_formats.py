@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ggpy.text.reasoning import THINK
-from ggpy.text.tool_calls import FORMATS, Answer, AnswerParser, ToolFormat, parse_answer
+from ggpy.text.tool_calls import FORMATS, AnswerParser, ParsedAnswer, ToolFormat, parse_answer
 
 BY_NAME = {each.name: each for each in FORMATS}
 TOOLS: list[dict[str, Any]] = [
@@ -28,10 +28,10 @@ def numbered() -> Callable[[], str]:
     return lambda: f"id{next(numbers)}"
 
 
-def in_pieces(pieces: list[str], tool_format: ToolFormat) -> Answer:
+def in_pieces(pieces: list[str], tool_format: ToolFormat) -> ParsedAnswer:
     parser = AnswerParser(tool_format, TOOLS, reasoning=THINK, new_id=numbered())
     events = [event for piece in pieces for event in parser.feed(piece)]
-    return Answer.of([*events, *parser.finish()])
+    return ParsedAnswer.of([*events, *parser.finish()])
 
 
 @pytest.mark.parametrize(("name", "text", "content", "calls"), [

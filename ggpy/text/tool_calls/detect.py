@@ -15,7 +15,7 @@ from ggpy.text.chat import ChatTemplate
 from ggpy.text.reasoning import KNOWN_TAGS, THINK, ReasoningTags
 from ggpy.text.tool_calls import probes
 from ggpy.text.tool_calls.derive import derived
-from ggpy.text.tool_calls.events import Answer
+from ggpy.text.tool_calls.events import ParsedAnswer
 from ggpy.text.tool_calls.format import ToolFormat
 from ggpy.text.tool_calls.known import FORMATS, GENERIC
 from ggpy.text.tool_calls.parser import parse_answer
@@ -72,7 +72,7 @@ def _derived(template: ChatTemplate, one: str, two: str | None) -> ToolFormat | 
     return None
 
 
-def _is_probe(answer: Answer, n_calls: int) -> bool:
+def _is_probe(answer: ParsedAnswer, n_calls: int) -> bool:
     try:
         calls = [(call.name, json.loads(call.arguments)) for call in answer.calls]
     except ValueError:

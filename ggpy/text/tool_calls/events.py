@@ -59,7 +59,7 @@ class ToolCall:
 
 
 @dataclass(slots=True)
-class Answer:
+class ParsedAnswer:
     """What a model answered."""
 
     content: str = ""
@@ -67,7 +67,7 @@ class Answer:
     calls: list[ToolCall] = field(default_factory=list)
 
     @classmethod
-    def of(cls, events: Iterable[Event]) -> Answer:
+    def of(cls, events: Iterable[Event]) -> ParsedAnswer:
         """All `events` of an answer together."""
         answer = cls()
         for event in events:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
 from ggpy.text.reasoning import ReasoningFormat, ReasoningTags
-from ggpy.text.tool_calls.events import Answer, Event
+from ggpy.text.tool_calls.events import Event, ParsedAnswer
 from ggpy.text.tool_calls.format import ToolFormat
 from ggpy.text.tool_calls.output import Output, new_call_id
 from ggpy.text.tool_calls.scanner import Scanner, Steps
@@ -103,7 +103,7 @@ class AnswerParser:
 
 
 def parse_answer(text: str, tool_format: ToolFormat | None = None, tools: Sequence[Mapping[str, Any]] | None = None,
-                 **options: Unpack[ParserOptions]) -> Answer:
+                 **options: Unpack[ParserOptions]) -> ParsedAnswer:
     """A whole answer, taken apart as by AnswerParser."""
     parser = AnswerParser(tool_format, tools, **options)
-    return Answer.of([*parser.feed(text), *parser.finish()])
+    return ParsedAnswer.of([*parser.feed(text), *parser.finish()])
