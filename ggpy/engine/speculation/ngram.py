@@ -43,13 +43,8 @@ class PromptLookup:
             return NOTHING
         period = n - 1 - best
         proposed = tuple(tokens[best + 1 + i % period] for i in range(n_max))
-        return Proposal(proposed, (1.0,) * n_max, ngram_kind(longest))
+        return Proposal(proposed, (1.0,) * n_max, "ngram", longest)
 
     def finished(self, request: Request) -> None:
         """Forget it."""
         self._indexes.pop(request.id, None)
-
-
-def ngram_kind(n_matching: int) -> str:
-    """The kind of a proposal behind so many tokens that agree: powers of two, since longer matches mislead less."""
-    return f"ngram {1 << (n_matching.bit_length() - 1)}"

@@ -47,7 +47,7 @@ class PastOutputs:
         if proposed:
             self._clock += 1
             self._used[self._output_at(ends[0])] = self._clock
-        return Proposal(tuple(proposed), tuple(confidences), f"past {1 << (longest.bit_length() - 1)}")
+        return Proposal(tuple(proposed), tuple(confidences), "past", longest)
 
     def _output_at(self, position: int) -> int:
         """Which output the token there belongs to."""

@@ -16,7 +16,18 @@ class Proposal:
     confidences: tuple[float, ...] = ()
     """For each of them, the proposer's own guess that it is right if those before it are."""
     kind: str = ""
-    """Proposals of one kind turn out right about equally often, measured against their confidences."""
+    """Tokens of one kind turn out right about equally often, measured against their confidences."""
+    n_matching: int = 0
+    """How many tokens agreed where the proposal comes from; 0: it does not come from text that agrees.
+
+    Each of its tokens that is right makes the agreement longer by one, and the next token more likely to be right.
+    """
+
+    def kind_at(self, i: int) -> str:
+        """The kind of its token `i`, where tokens agree with how many do: powers of two, as few as tell them apart."""
+        if not self.n_matching:
+            return self.kind
+        return f"{self.kind} {1 << ((self.n_matching + i).bit_length() - 1)}"
 
 
 NOTHING = Proposal()

@@ -249,7 +249,7 @@ class Speculator:
         room, least = self._room(len(tracks)) - sum(lengths), max(1, self.config.n_min)
         for i, track in enumerate(tracks):
             proposal = track.proposal
-            if lengths[i] < least and proposal.tokens and room + lengths[i] > 0 and track.may_try(proposal.kind):
+            if lengths[i] < least and proposal.tokens and room + lengths[i] > 0 and track.may_try(proposal.kind_at(0)):
                 lengths[i] = min(self._try_length, room + lengths[i], len(proposal.tokens))
                 track.is_try = True
                 return

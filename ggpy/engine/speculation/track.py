@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 from ggpy.engine.speculation.proposer import NOTHING, Proposal
@@ -14,7 +15,10 @@ HOPELESS = 0.02         # drafts less likely to be right are not looked at
 MEMORY = 0.96           # a result of a request counts so much less with each that follows
 LONG_MEMORY = 0.98      # the same of all requests' results
 WEIGHT = 4.0            # how many tokens' results it takes to outweigh what is known of other requests
-FIRST_RATES = {"ngram 1": 0.2, "ngram 2": 0.35, "ngram 4": 0.6, "ngram 8": 0.8, "ngram 16": 0.9, "draft": 0.85}
+FIRST_RATES = {
+    "ngram 1": 0.2, "ngram 2": 0.5, "ngram 4": 0.75, "ngram 8": 0.87, "ngram 16": 0.94, "ngram 32": 0.97,
+    "ngram 64": 0.98, "draft": 0.85,
+}
 USUAL_RATE = 0.8        # of other kinds
 
 
@@ -25,7 +29,7 @@ class Rate:
     n_expected: float = 0.0         # sum of the confidences of the drafts that were checked
     n_accepted: float = 0.0
 
-    def saw(self, n_expected: float, n_accepted: int, memory: float) -> None:
+    def saw(self, n_expected: float, n_accepted: float, memory: float) -> None:
         """Learn from drafts that were checked: the accepted ones and the first that was not."""
         self.n_expected = memory * self.n_expected + n_expected
         self.n_accepted = memory * self.n_accepted + n_accepted
@@ -75,25 +79,37 @@ class Track:
     def learn(self, n_drafted: int, n_accepted: int, rates: dict[str, Rate]) -> None:
         """Take in how the first `n_drafted` tokens of the proposal did; `rates` are those of all requests."""
         proposal = self.proposal
-        n_expected = sum(proposal.confidences[: min(n_drafted, n_accepted + 1)])
-        for each, memory in ((self.rates, MEMORY), (rates, LONG_MEMORY)):
-            each.setdefault(proposal.kind, Rate()).saw(n_expected, n_accepted, memory)
+        results: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])     # by kind: expected, accepted
+        for i, confidence in enumerate(proposal.confidences[: min(n_drafted, n_accepted + 1)]):
+            result = results[proposal.kind_at(i)]
+            result[0] += confidence
+            result[1] += i < n_accepted
+        for kind, (n_expected, n_right) in results.items():
+            self.rates.setdefault(kind, Rate()).saw(n_expected, n_right, MEMORY)
+            rates.setdefault(kind, Rate()).saw(n_expected, n_right, LONG_MEMORY)
+        kind = proposal.kind_at(0)
         if self.is_try and n_accepted < n_drafted:
-            self.rests.setdefault(proposal.kind, Rest()).double()
+            self.rests.setdefault(kind, Rest()).double()
         elif n_accepted:
-            self.rests.pop(proposal.kind, None)
+            self.rests.pop(kind, None)
 
     def chances_of(self, proposal: Proposal, rates: dict[str, Rate]) -> list[float]:
         """For the first tokens of `proposal`, how likely each and all before it are right; not of hopeless ones."""
-        kind = proposal.kind
-        rate = FIRST_RATES.get(kind, USUAL_RATE)
-        for known in (rates.get(kind), self.rates.get(kind)):
-            if known is not None:
-                rate = known.value(rate)
         chances, chance = [], 1.0
-        for confidence in proposal.confidences:
+        kind, rate = "", 0.0
+        for i, confidence in enumerate(proposal.confidences):
+            if (kind_here := proposal.kind_at(i)) != kind:
+                kind, rate = kind_here, self._rate_of(kind_here, rates)
             chance *= min(0.99, rate * confidence)
             chances.append(chance)
             if chance < HOPELESS:
                 break
         return chances
+
+    def _rate_of(self, kind: str, rates: dict[str, Rate]) -> float:
+        """How often tokens of a kind are right: by this request, or else others (`rates`), or else at first."""
+        rate = FIRST_RATES.get(kind, USUAL_RATE)
+        for known in (rates.get(kind), self.rates.get(kind)):
+            if known is not None:
+                rate = known.value(rate)
+        return rate

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ggpy.engine.request import Request
-from ggpy.engine.speculation.ngram import PromptLookup, ngram_kind
+from ggpy.engine.speculation.ngram import PromptLookup
 from ggpy.engine.speculation.ngram_index import NgramIndex, common_suffix
 
 N_VOCAB = 100
@@ -65,10 +65,11 @@ def test_tokens_that_a_shift_left_are_looked_at_anew() -> None:
     assert proposer.propose(request, 1).tokens == (4,)
 
 
-def test_the_kind_tells_how_long_the_match_is() -> None:
-    """In powers of two."""
-    assert [ngram_kind(n) for n in (1, 2, 3, 4, 7, 8, 16)] == [
-        "ngram 1", "ngram 2", "ngram 2", "ngram 4", "ngram 4", "ngram 8", "ngram 16"]
+def test_a_proposal_tells_how_many_tokens_agree() -> None:
+    """1 2 3 did; beyond ngram_max nobody looks."""
+    proposer = PromptLookup(N_VOCAB, 2, 4)
+    assert proposer.propose(Request([1, 2, 3, 4, 9, 1, 2, 3]), 2).n_matching == 3
+    assert proposer.propose(Request([1, 2, 3, 4, 5, 6, 9, 1, 2, 3, 4, 5, 6]), 2).n_matching == 4
 
 
 def test_a_finished_request_is_forgotten() -> None:
