@@ -1,7 +1,7 @@
 """A backend and a tokenizer without a model, so that the engine's own behaviour shows."""
 
 import zlib
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -9,14 +9,18 @@ import pytest
 from numpy.typing import NDArray
 
 from ggpy.backends.base import PAGE_TOKENS, KVGroup, KVIdentity, StepSequence
+from ggpy.engine.async_client import AsyncClient
 from ggpy.engine.config import EngineConfig
 from ggpy.engine.core import EngineCore
 from ggpy.engine.pages import pages_for
+from ggpy.engine.process_client import ProcessClient
 from ggpy.engine.request import Event, Request
 from ggpy.engine.speculation import Speculator
+from ggpy.engine.thread_client import ThreadClient
 from ggpy.text import Tokenizer
 
 T = TypeVar("T")
+Start = Callable[..., Awaitable[AsyncClient]]
 N_VOCAB = 61
 END = 60            # the token that ends an answer
 
@@ -179,3 +183,12 @@ class Driver:
 def make_driver() -> Callable[..., Driver]:
     """Builds an engine on a fake backend; arguments as of Driver."""
     return Driver
+
+
+STARTS: dict[str, Start] = {"thread": ThreadClient.start, "process": ProcessClient.start}
+
+
+@pytest.fixture(params=STARTS)
+def start(request: pytest.FixtureRequest) -> Start:
+    """Starts a client of each kind."""
+    return STARTS[request.param]
