@@ -26,4 +26,4 @@ class ConstraintSpec:
     after: tuple[str, ...] = ()     # the answer is free until one of these texts stands in it; (): from the start
     # two texts between which free text may stand first; the first may be "", which stands already. What is `after`
     # something in there is free, too
-    thoughts: tuple[str, str] | None = None
+    reasoning: tuple[str, str] | None = None

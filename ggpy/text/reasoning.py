@@ -10,17 +10,17 @@ ReasoningFormat = Literal["none", "auto", "deepseek", "deepseek-legacy"]
 
 @dataclass(frozen=True, slots=True)
 class ReasoningTags:
-    """The texts before and behind thoughts. Whitespace around them is the model's own affair."""
+    """The texts before and behind reasoning. Whitespace around it is the model's own affair."""
 
     begin: str
     end: str
 
     def is_open(self, prompt: str) -> bool:
-        """Whether a prompt leaves thoughts open, so that the answer begins with them."""
+        """Whether a prompt leaves reasoning open, so that the answer begins with it."""
         return prompt.rstrip().endswith(self.begin)
 
     def closing(self, message: str = "") -> str:
-        """What ends thoughts that have gone on for long enough: `message`, and the tag behind it."""
+        """What ends reasoning that has gone on for long enough: `message`, and the tag behind it."""
         return f"{message}{self.end}"
 
 

@@ -62,7 +62,7 @@ def answer_constraint(content: ConstraintSpec | None, style: AnswerStyle, *, is_
     the prompt has begun reasoning, `is_off` that there is to be none. Raises RequestError for tools beside a grammar.
     """
     tool_format, tags = style.tool_format, style.reasoning
-    reasoning = ("" if is_open else tags.begin, tags.end) if is_open or (style.knows_thoughts and not is_off) else None
+    reasoning = ("" if is_open else tags.begin, tags.end) if is_open or (style.has_reasoning and not is_off) else None
     if tools and choice != "none":
         if content is not None and content.kind == "gbnf":
             raise RequestError("Cannot use custom grammar constraints with tools.")
@@ -70,7 +70,7 @@ def answer_constraint(content: ConstraintSpec | None, style: AnswerStyle, *, is_
         if shape is not None and not is_forced and content is None:
             source = calls_source(tools, choice, is_parallel=is_parallel, has_begun=True, **dataclasses.asdict(shape))
             triggers = tool_format.triggers
-            return ConstraintSpec("tools", source, after=triggers, thoughts=reasoning) if triggers else None
+            return ConstraintSpec("tools", source, after=triggers, reasoning=reasoning) if triggers else None
         if shape is not None:
             schema = None if is_forced or content is None else schema_of(content)
             content = ConstraintSpec("tools", calls_source(tools, choice, is_parallel=is_parallel, content=schema,
@@ -81,7 +81,7 @@ def answer_constraint(content: ConstraintSpec | None, style: AnswerStyle, *, is_
         return None
     if tool_format.content_begin:
         return dataclasses.replace(content, after=(tool_format.content_begin,))
-    return dataclasses.replace(content, thoughts=reasoning)
+    return dataclasses.replace(content, reasoning=reasoning)
 
 
 def calls_source(tools: Sequence[Mapping[str, Any]], choice: ToolChoice, *, is_parallel: bool, **options: Any) -> str:
@@ -98,7 +98,7 @@ def opened_call(tool_format: ToolFormat, tools: Sequence[Mapping[str, Any]], cho
         return None
     source = calls_source(tools, choice, is_parallel=False, begin=opening.before, name_end=opening.behind,
                           is_free=not opening.has_json, marks=tool_format.marks)
-    return ConstraintSpec("tools", source, thoughts=reasoning and (opening.thoughts or reasoning))
+    return ConstraintSpec("tools", source, reasoning=reasoning and (opening.reasoning or reasoning))
 
 
 def schema_of(content: ConstraintSpec) -> Any:

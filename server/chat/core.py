@@ -86,8 +86,8 @@ class PreparedChat:
     def _reasoning_end(self) -> str:
         """What stands behind reasoning: where calls may follow, it leaves that open."""
         opening = self.style.tool_format.opening
-        if self.request.tools and opening is not None and opening.thoughts is not None:
-            return opening.thoughts[1]
+        if self.request.tools and opening is not None and opening.reasoning is not None:
+            return opening.reasoning[1]
         return self.style.reasoning.end
 
     def reader(self, model: LoadedModel) -> AnswerReader:
@@ -168,7 +168,7 @@ def _prepare(model: LoadedModel, request: ChatRequest, must_fit: bool) -> Prepar
     return PreparedChat(
         request=request, prompt=prompt, style=style, is_open=is_open,
         job=replace(request.job, tokens=prompt_tokens(model, request, prompt), constraint=constraint),
-        tool_format=style.tool_format if has_calls or style.tool_format.reads_thoughts else None)
+        tool_format=style.tool_format if has_calls or style.tool_format.reads_reasoning else None)
 
 
 @cache

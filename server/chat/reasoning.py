@@ -80,7 +80,7 @@ def rest_of(job: Job, whole: Answer, limit: ReasoningLimit) -> Job:
     constraint = job.constraint
     if constraint is not None:      # that of the content holds from here on
         is_near = any(map(limit.closing.endswith, constraint.after))
-        constraint = replace(constraint, thoughts=None, after=() if is_near else constraint.after)
+        constraint = replace(constraint, reasoning=None, after=() if is_near else constraint.after)
     most = job.params.max_tokens
     params = job.params if most is None else replace(job.params, max_tokens=most - len(whole.tokens))
     return replace(job, tokens=[*job.tokens, *whole.tokens], params=params, constraint=constraint,

@@ -98,7 +98,7 @@ def capabilities(metadata: Metadata, architecture: str, template: str) -> list[s
             compiled = ChatTemplate(template, variants=None, bos_token="", eos_token="")
             if compiled.capabilities.tools:
                 found.append("tools")
-            if detect(compiled).knows_thoughts:
+            if detect(compiled).has_reasoning:
                 found.append("thinking")
         except TemplateError:
             pass                # what does not compile writes neither

@@ -78,7 +78,7 @@ def read_asked(fields: Fields, name: str, entry: Entry, model: LoadedModel, serv
 def think_variables(fields: Fields, name: str, model: LoadedModel, settings: ServerSettings) -> dict[str, Any]:
     """The template's variables by `think`. Raises RequestError if the model has no reasoning to be asked for."""
     think = read_think(fields)
-    if think and not model.answer_style.knows_thoughts:
+    if think and not model.answer_style.has_reasoning:
         raise RequestError(f'"{name}" does not support thinking')
     variables = template_variables(Fields({}), settings)
     if think is not None:

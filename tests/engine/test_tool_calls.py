@@ -124,9 +124,9 @@ def test_an_answer_in_json_may_take_the_place_of_calls() -> None:
 
 @pytest.mark.parametrize("end", ["</think>", "<call>", "ab<call>"])
 @pytest.mark.parametrize("begin", ["<think>", "<call>", ""])
-def test_thoughts_are_free_and_what_follows_is_not(begin: str, end: str) -> None:
+def test_reasoning_is_free_and_what_follows_is_not(begin: str, end: str) -> None:
     """Whether their tags are control tokens or texts. They may be left out, unless they have begun."""
-    spec = ConstraintSpec("json_schema", '{"type": "integer"}', thoughts=(begin, end))
+    spec = ConstraintSpec("json_schema", '{"type": "integer"}', reasoning=(begin, end))
     assert accepts_all(spec, f'{begin}he{{"a": ab}} \n\n{end}\n\n12')
     assert accepts_all(spec, f"{begin}{end}12")
     assert not accepts_all(spec, f"{begin}hello{end}true")
@@ -135,14 +135,14 @@ def test_thoughts_are_free_and_what_follows_is_not(begin: str, end: str) -> None
     assert not accepts_all(spec, f"12{begin}hello{end}")
 
 
-def test_thoughts_may_stand_before_calls_and_grammars() -> None:
+def test_reasoning_may_stand_before_calls_and_grammars() -> None:
     """All kinds of constraints take them."""
     think = ("<think>", "</think>")
-    assert accepts_all(ConstraintSpec("tools", calls(), thoughts=think), f"<think>ab</think> {SUM}")
-    assert accepts_all(ConstraintSpec("gbnf", 'root ::= "ab"', thoughts=think), "<think>12</think>\nab")
-    assert accepts_all(ConstraintSpec("regex", "ab", thoughts=think), "<think>12</think>\nab")
-    assert accepts_all(ConstraintSpec("lark", "start: /ab/", thoughts=think), "<think>12</think>\nab")
-    assert accepts_all(ConstraintSpec("json", thoughts=think), '<think>12</think>{"ab": 1}')
+    assert accepts_all(ConstraintSpec("tools", calls(), reasoning=think), f"<think>ab</think> {SUM}")
+    assert accepts_all(ConstraintSpec("gbnf", 'root ::= "ab"', reasoning=think), "<think>12</think>\nab")
+    assert accepts_all(ConstraintSpec("regex", "ab", reasoning=think), "<think>12</think>\nab")
+    assert accepts_all(ConstraintSpec("lark", "start: /ab/", reasoning=think), "<think>12</think>\nab")
+    assert accepts_all(ConstraintSpec("json", reasoning=think), '<think>12</think>{"ab": 1}')
 
 
 def accepts_all(spec: ConstraintSpec, text: str) -> bool:
@@ -156,8 +156,8 @@ def accepts_all(spec: ConstraintSpec, text: str) -> bool:
 
 
 @pytest.mark.parametrize("begin", ["<think>", "<call>", ""])
-def test_calls_in_thoughts_are_none(begin: str) -> None:
-    """A model may think about how it will call; what it says behind its thoughts counts."""
+def test_calls_in_reasoning_are_none(begin: str) -> None:
+    """A model may think about how it will call; what it says behind its reasoning counts."""
     spec = ConstraintSpec("tools", calls(begin="<t>", end="</t>", has_begun=True), ("<t>",), (begin, "</think>"))
     assert accepts_all(spec, f"{begin}ab <t>12</think><t>{SUM}</t>")
     assert accepts_all(spec, f"{begin}ab <t>12</think>hello")
@@ -165,7 +165,7 @@ def test_calls_in_thoughts_are_none(begin: str) -> None:
     assert accepts_all(spec, f"{begin}<t></think> <t> {TIME}</t>")
 
 
-def test_a_call_before_thoughts_is_one() -> None:
+def test_a_call_before_reasoning_is_one() -> None:
     """The first of both counts."""
     spec = ConstraintSpec("tools", calls(begin="<t>", end="</t>", has_begun=True), ("<t>",), ("<think>", "</think>"))
     assert accepts_all(spec, f"<t>{SUM}</t>")

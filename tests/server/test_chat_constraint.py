@@ -32,10 +32,10 @@ def names(spec: ConstraintSpec) -> list[str]:
 
 
 def test_calls_are_held_to_their_schemas_once_they_have_begun() -> None:
-    """The model may call or not; thoughts and text before a call are free, and what is in thoughts is no call."""
+    """The model may call or not; reasoning and text before a call are free, and what is in reasoning is no call."""
     found = constraint(THINKING)
     assert (found.kind, found.after, names(found)) == ("tools", ("<tool_call>",), ["f", "g"])
-    assert (found.thoughts, constraint(PLAIN).thoughts) == (("<think>", "</think>"), None)
+    assert (found.reasoning, constraint(PLAIN).reasoning) == (("<think>", "</think>"), None)
     assert json.loads(found.source)["has_begun"]
 
 
@@ -45,19 +45,19 @@ def test_calls_that_have_to_come_are_written_from_the_start(choice: ToolChoice, 
                                                             is_parallel: bool) -> None:
     """All of them, or one call of the tool that is named."""
     found = constraint(PLAIN, choice=choice)
-    assert (found.after, found.thoughts, names(found)) == ((), None, tools)
+    assert (found.after, found.reasoning, names(found)) == ((), None, tools)
     source = json.loads(found.source)
     assert (source.get("has_begun", False), source["is_parallel"]) == (False, is_parallel)
 
 
-@pytest.mark.parametrize(("options", "thoughts"), [
+@pytest.mark.parametrize(("options", "reasoning"), [
     ({}, ("<think>", "</think>")), ({"is_open": True}, ("", "</think>")), ({"is_off": True}, None),
 ])
-def test_thoughts_stand_in_front_of_what_is_constrained(options: dict[str, Any],
-                                                        thoughts: tuple[str, str] | None) -> None:
+def test_reasoning_stands_in_front_of_what_is_constrained(options: dict[str, Any],
+                                                        reasoning: tuple[str, str] | None) -> None:
     """They may be there, or have begun in the prompt, or are off."""
-    assert constraint(THINKING, NUMBER, tools=(), **options) == replace(NUMBER, thoughts=thoughts)
-    assert constraint(THINKING, choice="required", **options).thoughts == thoughts
+    assert constraint(THINKING, NUMBER, tools=(), **options) == replace(NUMBER, reasoning=reasoning)
+    assert constraint(THINKING, choice="required", **options).reasoning == reasoning
 
 
 def test_json_may_take_the_place_of_calls() -> None:
@@ -79,13 +79,13 @@ def test_formats_without_json_are_left_to_the_model() -> None:
 
 
 def test_a_call_on_a_channel_of_its_own_comes_behind_reasoning() -> None:
-    """The tags around thoughts are not those in front of content."""
+    """The tags around reasoning are not those in front of content."""
     style = AnswerStyle(BY_NAME["harmony"], THINK, True)
     found = constraint(style, choice="required")
     source = json.loads(found.source)
     assert (source["begin"], source["is_free"]) == ("<|channel|>commentary to=functions.", False)
-    assert found.thoughts == ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant")
-    assert constraint(style, choice="required", is_off=True).thoughts is None
+    assert found.reasoning == ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant")
+    assert constraint(style, choice="required", is_off=True).reasoning is None
 
 
 def test_content_behind_channels_begins_with_its_channel() -> None:

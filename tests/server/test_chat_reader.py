@@ -67,20 +67,20 @@ def test_marks_and_tags_are_seen_and_other_control_tokens_are_not(n_together: in
     assert [(call.name, call.arguments) for call in parsed.calls] == [("f", '{"a": 1}')]
 
 
-def test_thoughts_that_the_prompt_has_begun_are_thoughts() -> None:
+def test_reasoning_that_the_prompt_has_begun_is_reasoning() -> None:
     """There is no tag in front of them."""
     parsed = read("Hm.[/THINK]Yes.", 1, is_open=True)
     assert (parsed.reasoning, parsed.content) == ("Hm.", "Yes.")
 
 
-def test_space_behind_thoughts_of_the_prompt_is_no_content() -> None:
-    """As it is none behind thoughts of the answer."""
+def test_space_behind_reasoning_of_the_prompt_is_no_content() -> None:
+    """As it is none behind reasoning of the answer."""
     reader = AnswerReader(tokenizer(), STYLE, None, (), is_closed=True)
     events = [event for text in ("\n", "\n Yes", "\n", "No") for event in reader.read(delta(text, encode(text)))]
     assert ParsedAnswer.of(events).content == "Yes\nNo"
 
 
-def test_tokens_of_thoughts_are_counted() -> None:
+def test_tokens_of_reasoning_are_counted() -> None:
     """With the tags around them."""
     reader = AnswerReader(tokenizer(), STYLE, None, ())
     for token in encode("[THINK]Hm.[/THINK]Yes."):
@@ -89,7 +89,7 @@ def test_tokens_of_thoughts_are_counted() -> None:
     assert not reader.is_reasoning
 
 
-def test_text_that_is_inserted_ends_thoughts() -> None:
+def test_text_that_is_inserted_ends_reasoning() -> None:
     """As if the model had written it."""
     reader = AnswerReader(tokenizer(), STYLE, None, (), is_open=True)
     events = reader.read(delta("Hm", encode("Hm")))
@@ -121,7 +121,7 @@ def test_control_tokens_are_found_inside_of_texts() -> None:
 
 
 def test_probabilities_are_those_of_the_content() -> None:
-    """Not of thoughts, their tags and the end, also where one step brings some of each."""
+    """Not of reasoning, its tags and the end, also where one step brings some of each."""
     reader = AnswerReader(tokenizer(), STYLE, None, ())
     told: list[TokenProbability] = []
     for part, is_last in (("[THINK]H", False), ("m[/THINK]\n\nYe", False), ("s", False), (".<|im_end|>", True)):

@@ -47,13 +47,13 @@ def parse_pieces(pieces: list[str], tool_format: ToolFormat | None, **options: A
     ("none", "<think>\nhm\n</think>\n\nHi", ""),
     ("deepseek-legacy", "<think>\nhm\n</think>\n\nHi", "hm"),
 ])
-def test_thoughts_are_split_from_the_content_as_asked(style: Any, content: str, reasoning: str) -> None:
+def test_reasoning_is_split_from_the_content_as_asked(style: Any, content: str, reasoning: str) -> None:
     """Whitespace beside hidden tags goes with them; shown tags stand in the text as the model wrote it."""
     answer = parse("<think>\nhm\n</think>\n\nHi", None, reasoning=THINK, reasoning_format=style)
     assert (answer.content, answer.reasoning) == (content, reasoning)
 
 
-def test_thoughts_that_the_prompt_has_opened_begin_at_once() -> None:
+def test_reasoning_that_the_prompt_has_opened_begins_at_once() -> None:
     """A prompt that ends in the opening tag leaves only the closing one to the answer."""
     assert THINK.is_open("<|im_start|>assistant\n<think>\n")
     answer = parse("hm</think>Hi", None, reasoning=THINK, is_open=True)

@@ -13,12 +13,12 @@ TOOLS: list[dict[str, Any]] = [{"type": "function", "function": {"name": "f", "p
     "type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer"}}}}}]
 
 
-def template(call: str, *, between: str = "", before: str = "", behind: str = "", thoughts: str = "",
+def template(call: str, *, between: str = "", before: str = "", behind: str = "", reasoning: str = "",
              opening: str = "") -> ChatTemplate:
     """ChatML whose answers have `call` for each call, `name` and `arguments` being its variables."""
     return ChatTemplate(
         "{%- for m in messages -%}<|im_start|>{{ m.role }}\n"
-        + thoughts + "{{ m.content }}"
+        + reasoning + "{{ m.content }}"
         "{%- if m.tool_calls -%}" + before +
         "{%- for c in m.tool_calls -%}{%- set name = c.function.name -%}{%- set arguments = c.function.arguments -%}"
         + call + "{%- if not loop.last -%}{{ " + json.dumps(between) + " }}{%- endif -%}{%- endfor -%}" + behind +
@@ -68,23 +68,23 @@ def test_a_format_that_nobody_knows_is_read_by_its_own_tags(style: ChatTemplate,
 
 @pytest.mark.parametrize(("style", "tags"), [
     (ChatTemplate(CHATML), None),
-    (template("", thoughts="{%- if m.reasoning_content -%}<think>{{ m.reasoning_content }}</think>{%- endif -%}"),
+    (template("", reasoning="{%- if m.reasoning_content -%}<think>{{ m.reasoning_content }}</think>{%- endif -%}"),
      THINK),
-    (template("", thoughts="{%- if m.reasoning_content -%}<hm>{{ m.reasoning_content }}<ok>{%- endif -%}"),
+    (template("", reasoning="{%- if m.reasoning_content -%}<hm>{{ m.reasoning_content }}<ok>{%- endif -%}"),
      ReasoningTags("<hm>", "<ok>")),
-    (template("", thoughts="{%- if m.reasoning_content -%}{{ m.reasoning_content }}<ok>{%- endif -%}",
+    (template("", reasoning="{%- if m.reasoning_content -%}{{ m.reasoning_content }}<ok>{%- endif -%}",
               opening="I wonder:"), ReasoningTags("<|im_start|>assistant\nI wonder:", "<ok>")),
 ])
-def test_tags_of_thoughts_are_found(style: ChatTemplate, tags: ReasoningTags | None) -> None:
+def test_tags_of_reasoning_are_found(style: ChatTemplate, tags: ReasoningTags | None) -> None:
     """Known tags stand in the template; others are what it writes around a thought, or at the end of a prompt."""
     found = detect(style)
-    assert found.knows_thoughts == (tags is not None)
+    assert found.has_reasoning == (tags is not None)
     assert found.reasoning == (tags or THINK)
 
 
-def test_a_prompt_says_whether_it_opens_the_thoughts() -> None:
+def test_a_prompt_says_whether_it_opens_reasoning() -> None:
     """Then an answer begins with them."""
-    style = template("", thoughts="{%- if m.reasoning_content -%}{{ m.reasoning_content }}<ok>{%- endif -%}",
+    style = template("", reasoning="{%- if m.reasoning_content -%}{{ m.reasoning_content }}<ok>{%- endif -%}",
                      opening="I wonder:")
     assert detect(style).reasoning.is_open(style.render([{"role": "user", "content": "Hi"}]))
     assert not THINK.is_open("<think></think>")

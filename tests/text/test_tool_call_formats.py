@@ -170,8 +170,8 @@ def test_ids_are_as_the_model_s_template_takes_them() -> None:
     assert parse_answer("<tool_call>{\"name\": \"f\"}", BY_NAME["hermes"]).calls[0].id.startswith("call_")
 
 
-def test_thoughts_of_harmony_are_a_channel() -> None:
-    """The format tells thoughts itself, also those that are shown."""
+def test_reasoning_of_harmony_is_a_channel() -> None:
+    """The format tells reasoning itself, also that which is shown."""
     text = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Hi"
     harmony = BY_NAME["harmony"]
     answer = parse_answer(text, harmony)

@@ -87,7 +87,7 @@ class _Compiled:
         `matcher` stands at the beginning, and stays there.
         """
         assert self.trigger is not None
-        if free.in_thoughts:
+        if free.in_reasoning:
             return self.all
         parts = self.trigger.parts(free)
         mask = self._without.get(parts)
@@ -107,8 +107,8 @@ class _Compiled:
 
 def trigger_of(spec: ConstraintSpec, tokens: GrammarTokens) -> Trigger:
     """What ends the free part of an answer to `spec`."""
-    thoughts = None if spec.thoughts is None else (spec.thoughts[0].encode(), spec.thoughts[1].encode())
-    return Trigger([text.encode() for text in spec.after], tokens.pieces, thoughts)
+    reasoning = None if spec.reasoning is None else (spec.reasoning[0].encode(), spec.reasoning[1].encode())
+    return Trigger([text.encode() for text in spec.after], tokens.pieces, reasoning)
 
 
 class Constraint:

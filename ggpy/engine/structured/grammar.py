@@ -12,7 +12,7 @@ from ggpy.engine.structured.gbnf import parse_gbnf
 from ggpy.engine.structured.gbnf_lark import gbnf_to_lark
 from ggpy.engine.structured.json_schema import parse_json
 from ggpy.engine.structured.lark import checked_lark
-from ggpy.engine.structured.thoughts import behind_thoughts
+from ggpy.engine.structured.reasoning import behind_reasoning
 from ggpy.engine.structured.tokens import GrammarTokens
 from ggpy.engine.structured.tool_calls import tool_grammar
 from ggpy.errors import GrammarError
@@ -47,6 +47,6 @@ def compiled(spec: ConstraintSpec, tokens: GrammarTokens) -> LLMatcher:
 
 
 def _compiled(grammar: str, spec: ConstraintSpec, tokens: GrammarTokens) -> LLMatcher:
-    if spec.thoughts is not None and not spec.after:
-        grammar = behind_thoughts(grammar, *spec.thoughts, tokens)
+    if spec.reasoning is not None and not spec.after:
+        grammar = behind_reasoning(grammar, *spec.reasoning, tokens)
     return compile_grammar(tokens.index, grammar)

@@ -10,30 +10,30 @@ class Free(NamedTuple):
     """Where an answer is while it is free."""
 
     tail: bytes = b""           # the end of its text, as far as it may matter
-    in_thoughts: bool = False
+    in_reasoning: bool = False
 
 
 class Trigger:
-    """Any of `texts`, looked for in what tokens spell, but not between the two `thoughts`.
+    """Any of `texts`, looked for in what tokens spell, but not between the two of `reasoning`.
 
-    `pieces` are the bytes of each token. An empty first text of `thoughts` has come already.
+    `pieces` are the bytes of each token. An empty first text of `reasoning` has come already.
     """
 
     def __init__(self, texts: Sequence[bytes], pieces: Sequence[bytes],
-                 thoughts: tuple[bytes, bytes] | None = None) -> None:
+                 reasoning: tuple[bytes, bytes] | None = None) -> None:
         self._texts = texts
         self._pieces = pieces
-        self._begin, self._end = thoughts or (b"", b"")
+        self._begin, self._end = reasoning or (b"", b"")
         self._n_tail = max(map(len, (*texts, self._begin, self._end))) - 1
         self._starting_with: dict[bytes, list[int]] = {}
         self._containing = [token for token, piece in enumerate(pieces) if any(text in piece for text in texts)]
-        self.start = Free(in_thoughts=thoughts is not None and not self._begin)
+        self.start = Free(in_reasoning=reasoning is not None and not self._begin)
 
     def step(self, free: Free, token: int) -> tuple[Free, bytes | None]:
         """Of `token` after `free`: where the answer then is, and what follows a text that is now complete."""
-        data, n_old, in_thoughts = free.tail + self._pieces[token], len(free.tail), free.in_thoughts
+        data, n_old, in_reasoning = free.tail + self._pieces[token], len(free.tail), free.in_reasoning
         while True:
-            if in_thoughts:
+            if in_reasoning:
                 end = _first_end(data, (self._end,), n_old)
                 is_over = end is not None
             else:
@@ -42,11 +42,11 @@ class Trigger:
                 is_over = begin is not None and (end is None or begin < end)
                 end = begin if is_over else end
             if end is None:
-                return Free(data[max(0, len(data) - self._n_tail):], in_thoughts), None
+                return Free(data[max(0, len(data) - self._n_tail):], in_reasoning), None
             data, n_old = data[end:], 0
             if not is_over:
                 return Free(), data
-            in_thoughts = not in_thoughts
+            in_reasoning = not in_reasoning
 
     def parts(self, free: Free) -> tuple[bytes, ...]:
         """What would complete a text after `free`."""

@@ -25,12 +25,12 @@ _LAST_TAG = re.compile(r"<[^<>]*>$|\[[^\[\]]*\]$")
 
 @dataclass(frozen=True, slots=True)
 class AnswerStyle:
-    """How a model answers. `knows_thoughts` says whether its template has to do with thoughts; if not, `reasoning` is
+    """How a model answers. `has_reasoning` says whether its template has to do with reasoning; if not, `reasoning` is
     what other models write."""
 
     tool_format: ToolFormat
     reasoning: ReasoningTags
-    knows_thoughts: bool
+    has_reasoning: bool
 
 
 def detect(template: ChatTemplate) -> AnswerStyle:

@@ -44,7 +44,7 @@ class CallOpening:
     before: str
     behind: str
     has_json: bool = False      # the arguments follow as JSON, and nothing else
-    thoughts: tuple[str, str] | None = None     # around thoughts in front of it, if not the template's tags
+    reasoning: tuple[str, str] | None = None    # around reasoning in front of it, if not the template's tags
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class ToolFormat(ABC):
     opening: CallOpening | None = None      # for want of a shape
     told_by: tuple[str, ...] = ()   # what all stands in templates that describe the format; (): the first begin
     dropped: tuple[str, ...] = ()   # tags that are no part of the content
-    reads_thoughts: bool = False    # thoughts are told by the format's own rules
+    reads_reasoning: bool = False   # reasoning is told by the format's own rules
     content_begin: str = ""         # what stands before all content, if anything does
     new_id: Callable[[], str] = new_call_id     # an id as the model's template takes it
 

@@ -24,12 +24,12 @@ class Harmony(ToolFormat):
     """Messages `<|start|>assistant to=recipient<|channel|>name<|message|>body<|end|>`, the first start being in the
     prompt.
 
-    The channel "analysis" has thoughts, every other one content; a message to `functions.name` is a call of that tool.
+    The channel "analysis" has reasoning, every other one content; a message to `functions.name` is a call of that tool.
     """
 
     def read(self, s: Scanner, out: Output, tools: ToolList) -> Steps[None]:
-        if out.is_in_thoughts:
-            yield from self._read_thoughts(s, out)
+        if out.is_in_reasoning:
+            yield from self._read_reasoning(s, out)
         while (yield from s.peek()):
             yield from self._read_message(s, out, tools)
 
@@ -54,15 +54,15 @@ class Harmony(ToolFormat):
         if name and (recipients[-1] != name or name in tools):
             yield from self._read_call(name, s, out, tools)
         elif channels and channels[-1] == "analysis":
-            out.begin_thoughts(header + MESSAGE)
-            yield from self._read_thoughts(s, out)
+            out.begin_reasoning(header + MESSAGE)
+            yield from self._read_reasoning(s, out)
         else:
             yield from s.until(ENDS, out.content)
 
-    def _read_thoughts(self, s: Scanner, out: Output) -> Steps[None]:
-        end = yield from s.until(ENDS, out.thoughts)
+    def _read_reasoning(self, s: Scanner, out: Output) -> Steps[None]:
+        end = yield from s.until(ENDS, out.reasoning)
         if end is not None:
-            out.end_thoughts(end)
+            out.end_reasoning(end)
 
     def _read_call(self, name: str, s: Scanner, out: Output, tools: ToolList) -> Steps[None]:
         yield from s.spaces()

@@ -72,10 +72,10 @@ FUNCTIONARY_TAGS = FunctionTags(name="functionary-tags", begins=("<function=", P
                                 ends=("</function>",), marks=("<function=", "</function>", PYTHON_TAG),
                                 shape=CallShape("<function=", "</function>", name_end=">"))
 FUNCTIONARY = Recipients(name="functionary")
-HARMONY = Harmony(name="harmony", marks=MARKS, reads_thoughts=True, content_begin="<|channel|>final<|message|>",
+HARMONY = Harmony(name="harmony", marks=MARKS, reads_reasoning=True, content_begin="<|channel|>final<|message|>",
                   told_by=("<|channel|>", "analysis"), opening=CallOpening(
                       "<|channel|>commentary to=functions.", " <|constrain|>json<|message|>", has_json=True,
-                      thoughts=("<|channel|>analysis<|message|>", "<|end|><|start|>assistant")))
+                      reasoning=("<|channel|>analysis<|message|>", "<|end|><|start|>assistant")))
 
 QWEN_CODER = TaggedCalls(
     name="qwen-coder", begins=("<tool_call>", "<function="), call_begin="<function=", name_end=">",

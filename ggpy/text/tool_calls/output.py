@@ -53,7 +53,7 @@ class Output:
     """Collects the events of an answer.
 
     Whitespace between the tags of reasoning and calls and the text around them belongs to the tags: it is dropped.
-    Thoughts are told as reasoning, and, if they are `in_content`, with their tags as content.
+    Reasoning is told as such, and, if it is `in_content`, with its tags as content.
     """
 
     def __init__(self, new_id: Callable[[], str], *, in_reasoning: bool = True, in_content: bool = False) -> None:
@@ -65,7 +65,7 @@ class Output:
         self._reasoning = _Text()
         self._ids: set[str] = set()
         self.is_in_call = False         # a call has begun and not ended
-        self.is_in_thoughts = False
+        self.is_in_reasoning = False
 
     @property
     def n_calls(self) -> int:
@@ -83,25 +83,25 @@ class Output:
         if text:
             self._tell(Content(text))
 
-    def begin_thoughts(self, tag: str = "") -> None:
-        """What opens thoughts, as the model wrote it."""
-        self._tag_of_thoughts(tag)
-        self.is_in_thoughts = True
+    def begin_reasoning(self, tag: str = "") -> None:
+        """What opens reasoning, as the model wrote it."""
+        self._tag_of_reasoning(tag)
+        self.is_in_reasoning = True
 
-    def thoughts(self, text: str) -> None:
-        """Some thoughts."""
+    def reasoning(self, text: str) -> None:
+        """Some reasoning."""
         told = self._reasoning.add(text) if self._in_reasoning else ""
         if told:
             self._tell(Reasoning(told))
         if self._in_content:
             self.content(text)
 
-    def end_thoughts(self, tag: str = "") -> None:
-        """What closes thoughts, as the model wrote it."""
-        self._tag_of_thoughts(tag)
-        self.is_in_thoughts = False
+    def end_reasoning(self, tag: str = "") -> None:
+        """What closes reasoning, as the model wrote it."""
+        self._tag_of_reasoning(tag)
+        self.is_in_reasoning = False
 
-    def _tag_of_thoughts(self, tag: str) -> None:
+    def _tag_of_reasoning(self, tag: str) -> None:
         self._reasoning.tag()
         if self._in_content:
             self.content(tag)

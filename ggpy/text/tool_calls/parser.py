@@ -12,7 +12,7 @@ from ggpy.text.tool_calls.output import Output, new_call_id
 from ggpy.text.tool_calls.scanner import Scanner, Steps
 from ggpy.text.tool_calls.tool_list import ToolList
 
-_SHOWN = ("none", "deepseek-legacy")        # thoughts stand in the content
+_SHOWN = ("none", "deepseek-legacy")        # reasoning stands in the content
 
 
 class ParserOptions(TypedDict, total=False):
@@ -27,10 +27,10 @@ class ParserOptions(TypedDict, total=False):
 class AnswerParser:
     """Turns the text of one answer into events: content, reasoning and calls of tools.
 
-    Without `tool_format` there are no calls, without `reasoning` no thoughts. `is_open` says that the prompt has opened
-    the thoughts. The events are the same however the text is cut into pieces, but for where their texts are cut. No
-    text is an error: what is not a call is content. A call whose arguments break off ends incomplete. `new_id` makes
-    ids for calls to which the model gives none; without it, the format does.
+    Without `tool_format` there are no calls, without the tags of `reasoning` there is none. `is_open` says that the
+    prompt has opened it. The events are the same however the text is cut into pieces, but for where their texts are
+    cut. No text is an error: what is not a call is content. A call whose arguments break off ends incomplete. `new_id`
+    makes ids for calls to which the model gives none; without it, the format does.
     """
 
     def __init__(
@@ -50,8 +50,8 @@ class AnswerParser:
 
     @property
     def is_reasoning(self) -> bool:
-        """Whether what has come so far ends within thoughts."""
-        return self._out.is_in_thoughts
+        """Whether what has come so far ends within reasoning."""
+        return self._out.is_in_reasoning
 
     def feed(self, text: str) -> list[Event]:
         """The events that are certain with the next piece of text."""
@@ -74,16 +74,16 @@ class AnswerParser:
 
     def _read(self) -> Steps[None]:
         s, out = self._scanner, self._out
-        if self._tags is not None and not (self._format and self._format.reads_thoughts):
-            yield from self._read_thoughts(self._tags)
+        if self._tags is not None and not (self._format and self._format.reads_reasoning):
+            yield from self._read_reasoning(self._tags)
         if self._format is None:
             yield from s.rest(out.content)
             return
-        if self._format.reads_thoughts and self._is_open:
-            out.begin_thoughts()
+        if self._format.reads_reasoning and self._is_open:
+            out.begin_reasoning()
         yield from self._format.read(s, out, self._tools)
 
-    def _read_thoughts(self, tags: ReasoningTags) -> Steps[None]:
+    def _read_reasoning(self, tags: ReasoningTags) -> Steps[None]:
         s, out = self._scanner, self._out
         begin = ""
         if not self._is_open:
@@ -93,13 +93,13 @@ class AnswerParser:
                 out.content(begin)
                 return
             begin += tag
-            if tag == tags.end:         # of thoughts that there are none of
-                out.end_thoughts(begin)
+            if tag == tags.end:         # of reasoning that there is none of
+                out.end_reasoning(begin)
                 return
-        out.begin_thoughts(begin)
-        end = yield from s.until((tags.end,), out.thoughts)
+        out.begin_reasoning(begin)
+        end = yield from s.until((tags.end,), out.reasoning)
         if end is not None:
-            out.end_thoughts(end)
+            out.end_reasoning(end)
 
 
 def parse_answer(text: str, tool_format: ToolFormat | None = None, tools: Sequence[Mapping[str, Any]] | None = None,
