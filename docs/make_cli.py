@@ -10,11 +10,12 @@ import sys
 import textwrap
 from pathlib import Path
 
+from writing import filled, write_or_check
+
 from ggpy import cli, config
 from ggpy.tools.parser import Parser
 
 PAGE = Path(__file__).with_name("cli.md")
-WIDTH = 120
 HEAD = """# Commands
 
 What `ggpy COMMAND --help` says of every command. Written by `python docs/make_cli.py`: change the commands, not this
@@ -62,20 +63,8 @@ def _names(action: argparse.Action) -> str:
 
 
 def _item(name: str, text: str) -> str:
-    return textwrap.fill(f"{name}: {text}", WIDTH, initial_indent="- ", subsequent_indent="  ", break_long_words=False,
-                         break_on_hyphens=False)
-
-
-def main() -> int:
-    text = page()
-    if sys.argv[1:] == ["--check"]:
-        if PAGE.read_text(encoding="utf-8") == text:
-            return 0
-        print("docs/cli.md is not what the commands say: run `python docs/make_cli.py`", file=sys.stderr)
-        return 1
-    PAGE.write_text(text, encoding="utf-8", newline="\n")
-    return 0
+    return filled(f"{name}: {text}", is_item=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(PAGE, page(), Path(__file__).name))

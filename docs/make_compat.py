@@ -6,12 +6,12 @@ The tables are tests/data/server/fields.txt and llama_server_flags.txt.
 from __future__ import annotations
 
 import sys
-import textwrap
 from pathlib import Path
+
+from writing import filled, write_or_check
 
 PAGE = Path(__file__).with_name("compat.md")
 DATA = PAGE.parents[1] / "tests" / "data" / "server"
-WIDTH = 120
 HEAD = """# Compatibility
 
 Which fields of llama-server's, OpenAI's, Anthropic's and Ollama's APIs the server takes and gives, which of
@@ -71,8 +71,8 @@ def page() -> str:
 def item(word: str, rest: str) -> str:
     """A line of the table as a line of the page."""
     if word.startswith("without "):
-        return filled(f"- exceptions: {code(word.split()[1:])}: {rest.strip()}")
-    return filled(f"- {word}: {code(rest.split())}")
+        return filled(f"exceptions: {code(word.split()[1:])}: {rest.strip()}", is_item=True)
+    return filled(f"{word}: {code(rest.split())}", is_item=True)
 
 
 def idle_flags() -> str:
@@ -85,21 +85,5 @@ def code(names: list[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def filled(text: str) -> str:
-    return textwrap.fill(text, WIDTH, subsequent_indent="  " if text.startswith("-") else "", break_long_words=False,
-                         break_on_hyphens=False)
-
-
-def main() -> int:
-    text = page()
-    if sys.argv[1:] == ["--check"]:
-        if PAGE.exists() and PAGE.read_text(encoding="utf-8") == text:
-            return 0
-        print("docs/compat.md is not what the tables say: run `python docs/make_compat.py`", file=sys.stderr)
-        return 1
-    PAGE.write_text(text, encoding="utf-8", newline="\n")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(PAGE, page(), Path(__file__).name))
