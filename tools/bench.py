@@ -69,7 +69,7 @@ def _add_tests(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--delay", type=float, default=0, metavar="S", help="seconds between tests (default: 0)")
     group.add_argument("--no-warmup", action="store_true", help="measure from the first pass on")
     group.add_argument("--bandwidth", type=float, metavar="GB/S",
-                       help="how fast memory is read, for the roofline; without it this is measured for a second")
+                       help="how fast memory is read, for the roofline; without it this is measured beside each run")
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any
@@ -15,6 +15,9 @@ from ggpy.kernels.cpu.level import current_level
 from ggpy.tools import checks
 from ggpy.tools.bench_model import MeasuredModel
 from ggpy.tools.bench_tests import BatchedTest, ModelFacts, Test, model_facts
+from ggpy.tools.memory_speed import MemoryReader
+
+LOOK_S = 0.25           # at how fast memory is read, before and after each run
 
 Record = dict[str, Any]         # field -> value, in the order of llama-bench's
 Progress = Callable[[str], None]
@@ -24,33 +27,52 @@ def measure(tests: Sequence[Test | BatchedTest], *, repetitions: int, warm_up: b
             progress: Progress) -> Iterator[tuple[Record, str]]:
     """The record of each test in turn, and the line that goes below all of them.
 
-    `bandwidth` is how fast memory is read, in GB/s; None: it is measured, with the threads of each test.
+    `bandwidth` is how fast memory is read, in GB/s; None: it is measured beside each run, with as many threads.
     """
-    bandwidths: dict[int, float] = {}
+    bandwidths: dict[int, list[float]] = {}
+    readers: dict[int, MemoryReader] = {}
     done = 0
     for settings, group in itertools.groupby(tests, key=lambda test: test.settings):
         same_model = list(group)
         facts = model_facts(GGUFFile(settings.path))
-        if settings.n_threads not in bandwidths:
-            progress(f"reading memory with {settings.n_threads} threads")
-            bandwidths[settings.n_threads] = bandwidth or checks.read_bandwidth(settings.n_threads) / 1e9
-        footer = (f"build: ggpy {metadata.version('ggpy')}, {current_level().name}; memory is read at "
-                  + ", ".join(f"{gb:.1f} GB/s by {n} threads" for n, gb in bandwidths.items()))
+        if bandwidth is None and settings.n_threads not in readers:
+            readers[settings.n_threads] = MemoryReader(settings.n_threads)
+        seen = bandwidths.setdefault(settings.n_threads, [])
         with MeasuredModel(settings, n_ctx=max(test.n_ctx for test in same_model),
                            n_sequences=max(test.n_sequences for test in same_model)) as model:
             for test in same_model:
                 done += 1
-                runner = _Runner(model, repetitions, warm_up, bandwidths[settings.n_threads], progress,
-                                 f"{done}/{len(tests)}, {test.name}")
-                yield _common(test, facts) | runner.run(test), footer
+                memory = _Memory(readers.get(settings.n_threads), bandwidth)
+                runner = _Runner(model, repetitions, warm_up, memory, progress, f"{done}/{len(tests)}, {test.name}")
+                record = _common(test, facts) | runner.run(test)
+                seen.append(record["bandwidth"])
+                yield record, _footer(bandwidths)
+
+
+class _Memory:
+    """How fast memory is read while a test runs. What else uses it changes by the second, so it is measured between
+    the runs."""
+
+    def __init__(self, reader: MemoryReader | None, given: float | None) -> None:
+        self._reader, self._given = reader, given
+        self._rounds: list[float] = []
+
+    def look(self) -> None:
+        if self._given is None and self._reader is not None:
+            self._rounds += self._reader.read(LOOK_S)
+
+    @property
+    def bandwidth(self) -> float:
+        """GB/s, the mean by time of all looks."""
+        return self._given if self._given is not None else statistics.harmonic_mean(self._rounds) / 1e9
 
 
 class _Runner:
     """Runs tests on one model."""
 
-    def __init__(self, model: MeasuredModel, repetitions: int, warm_up: bool, bandwidth: float,
+    def __init__(self, model: MeasuredModel, repetitions: int, warm_up: bool, memory: _Memory,
                  progress: Progress, name: str) -> None:
-        self._model, self._repetitions, self._warm_up, self._bandwidth = model, repetitions, warm_up, bandwidth
+        self._model, self._repetitions, self._warm_up, self._memory = model, repetitions, warm_up, memory
         self._say, self._name = progress, name
 
     def _progress(self, text: str) -> None:
@@ -69,12 +91,14 @@ class _Runner:
         self._progress("depth")
         model.fill(test.n_depth)
         samples_ns = []
+        self._memory.look()
         for i in range(self._repetitions):
             self._progress(f"run {i + 1}/{self._repetitions}")
             start = time.perf_counter_ns()
             model.read(test.n_depth, test.n_prompt)
             model.generate(test.n_depth + test.n_prompt, test.n_gen)
             samples_ns.append(time.perf_counter_ns() - start)
+            self._memory.look()
         samples_ts = [1e9 * (test.n_prompt + test.n_gen) / ns for ns in samples_ns]
         roofline = None
         if test.n_prompt == 0:
@@ -84,7 +108,8 @@ class _Runner:
                 "test_time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
                 "avg_ns": round(statistics.mean(samples_ns)), "stddev_ns": round(_deviation(samples_ns)),
                 "avg_ts": statistics.mean(samples_ts), "stddev_ts": _deviation(samples_ts),
-                "bandwidth": self._bandwidth, "roofline": roofline, "samples_ns": samples_ns, "samples_ts": samples_ts}
+                "bandwidth": self._memory.bandwidth, "roofline": roofline,
+                "samples_ns": samples_ns, "samples_ts": samples_ts}
 
     def _batched(self, test: BatchedTest) -> Record:
         model, n = self._model, test.n_parallel
@@ -93,6 +118,7 @@ class _Runner:
             model.read(0, min(16, test.n_prompt), n)
             model.generate(0, 1, n)
         read_s, generate_s = [], []
+        self._memory.look()
         for i in range(self._repetitions):
             self._progress(f"run {i + 1}/{self._repetitions}")
             start = time.perf_counter()
@@ -101,16 +127,23 @@ class _Runner:
             model.generate(test.n_prompt, test.n_gen, n)
             read_s.append(middle - start)
             generate_s.append(time.perf_counter() - middle)
+            self._memory.look()
         t_pp, t_tg = statistics.mean(read_s), statistics.mean(generate_s)
         roofline = self._roofline(test.n_prompt + (test.n_gen - 1) // 2, n, test.n_gen / t_tg)
         n_kv = n * (test.n_prompt + test.n_gen)
         return {"pp": test.n_prompt, "tg": test.n_gen, "pl": n, "n_kv": n_kv, "t_pp": t_pp,
                 "speed_pp": n * test.n_prompt / t_pp, "t_tg": t_tg, "speed_tg": n * test.n_gen / t_tg,
-                "t": t_pp + t_tg, "speed": n_kv / (t_pp + t_tg), "bandwidth": self._bandwidth, "roofline": roofline}
+                "t": t_pp + t_tg, "speed": n_kv / (t_pp + t_tg), "bandwidth": self._memory.bandwidth,
+                "roofline": roofline}
 
     def _roofline(self, position: int, n_sequences: int, steps_per_s: float) -> float:
         """Percent of the bandwidth at which steps that generate at `position` read memory."""
-        return 100 * self._model.bytes_per_step(position, n_sequences) * steps_per_s / (self._bandwidth * 1e9)
+        return 100 * self._model.bytes_per_step(position, n_sequences) * steps_per_s / (self._memory.bandwidth * 1e9)
+
+
+def _footer(bandwidths: Mapping[int, Sequence[float]]) -> str:
+    speeds = ", ".join(f"{statistics.mean(seen):.1f} GB/s by {n} threads" for n, seen in bandwidths.items())
+    return f"build: ggpy {metadata.version('ggpy')}, {current_level().name}; memory is read at {speeds}"
 
 
 def _common(test: Test | BatchedTest, facts: ModelFacts) -> Record:

@@ -11,8 +11,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -23,7 +21,6 @@ FOR_PULLS = ("huggingface_hub", "pip")      # without these, models that are her
 IMPORTED = ("numpy", "llvmlite", "numba", "tokenizers")        # what fails to load where wheels do not fit the machine
 LEAST_FREE_BYTES = 2_000_000_000
 BANDWIDTH_S = 1.0
-BANDWIDTH_BYTES = 128 << 20     # of each thread: far more than its share of a cache
 
 Fact = str | int | float | bool | list[str] | None
 
@@ -159,33 +156,21 @@ def memory() -> Section:
 
 
 def bandwidth() -> Section:
+    from ggpy.tools.memory_speed import part_bytes
+
     section = Section()
     n_threads = machine.usable_cores()
     section.facts["GB/s"] = round(read_bandwidth(n_threads) / 1e9, 1)
-    section.facts["measured by"] = f"NumPy reading {_bandwidth_bytes(n_threads) >> 20} MiB in each of {n_threads} " \
+    section.facts["measured by"] = f"NumPy reading {part_bytes(n_threads) >> 20} MiB in each of {n_threads} " \
                                    f"threads, best of {BANDWIDTH_S:g} s"
     return section
 
 
 def read_bandwidth(n_threads: int) -> float:
-    """Bytes a second that NumPy's max of bytes reads, all threads at once, for a second; the best round counts."""
-    import numpy as np
+    """Bytes a second that are read, all threads at once; the best round of a second counts."""
+    from ggpy.tools.memory_speed import MemoryReader
 
-    size = _bandwidth_bytes(n_threads)
-    arrays = [np.ones(size, np.uint8) for _ in range(n_threads)]
-    best = 0.0
-    end = time.perf_counter() + BANDWIDTH_S
-    with ThreadPoolExecutor(n_threads) as pool:
-        while time.perf_counter() < end:
-            start = time.perf_counter()
-            list(pool.map(np.max, arrays))
-            best = max(best, size * n_threads / (time.perf_counter() - start))
-    return best
-
-
-def _bandwidth_bytes(n_threads: int) -> int:
-    """Of each thread: no more than memory allows."""
-    return min(BANDWIDTH_BYTES, (machine.available_memory_bytes() or 1 << 30) // (4 * n_threads))
+    return max(MemoryReader(n_threads).read(BANDWIDTH_S))
 
 
 def huge_pages() -> Section:

@@ -13,7 +13,7 @@ import pytest
 
 from ggpy import cli
 from ggpy.gguf import GGUFFile
-from ggpy.tools import bench, checks
+from ggpy.tools import bench, bench_measure
 from ggpy.tools.bench_flags import pairs, repacks, whole_numbers
 from ggpy.tools.bench_model import MeasuredModel, ModelSettings
 from ggpy.tools.bench_output import parameters, size
@@ -174,20 +174,25 @@ def test_nothing_to_measure_is_wrong_usage(arguments: list[str], arch_model: Loa
         cli.main(["bench", *paths])
 
 
-def test_bandwidth_is_measured_unless_given(
+def test_bandwidth_is_measured_beside_each_run(
         arch_model: Load, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once for each number of threads."""
+    """Before the first run of a test and after each, with its threads; the mean by time counts."""
     asked: list[int] = []
 
-    def read(n_threads: int) -> float:
-        asked.append(n_threads)
-        return n_threads * 4e9
+    class Reader:
+        def __init__(self, n_threads: int) -> None:
+            self._n_threads = n_threads
 
-    monkeypatch.setattr(checks, "read_bandwidth", read)
+        def read(self, _seconds: float) -> list[float]:
+            asked.append(self._n_threads)
+            return [self._n_threads * 2e9, self._n_threads * 6e9]
+
+    monkeypatch.setattr(bench_measure, "MemoryReader", Reader)
     path = str(arch_model("llama").path)
     assert cli.main(["bench", path, "-p", "0", "-n", "1", "-d", "0,2", "-t", "2,1", "-r", "1", "-o", "jsonl"]) == 0
     bandwidths = [json.loads(line)["bandwidth"] for line in capsys.readouterr().out.splitlines()]
-    assert (asked, bandwidths) == ([2, 1], [8.0, 8.0, 4.0, 4.0])
+    assert asked == [2, 2, 2, 2, 1, 1, 1, 1]
+    assert bandwidths == pytest.approx([6.0, 6.0, 3.0, 3.0])
 
 
 def test_steps_compute_what_they_stand_for(arch_model: Load) -> None:

@@ -18,7 +18,7 @@ from ggpy import cli, machine
 from ggpy.hub import catalogue
 from ggpy.kernels.cpu.cache import cache_folder, object_path, write_object
 from ggpy.kernels.cpu.level import available_levels
-from ggpy.tools import checks, doctor
+from ggpy.tools import checks, doctor, memory_speed
 from ggpy.tools.kernel_cache import kernel_files, remove_stale
 
 
@@ -29,7 +29,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("GGPY_HOME", str(folder))
     monkeypatch.delenv("GGPY_CPU", raising=False)
     monkeypatch.setattr(checks, "BANDWIDTH_S", 0.01)
-    monkeypatch.setattr(checks, "BANDWIDTH_BYTES", 1 << 20)
+    monkeypatch.setattr(memory_speed, "PART_BYTES", 1 << 20)
     return folder
 
 
