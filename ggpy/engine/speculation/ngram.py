@@ -8,6 +8,7 @@ from ggpy.engine.request import Request
 from ggpy.engine.speculation.ngram_index import NgramIndex, common_suffix
 from ggpy.engine.speculation.proposer import NOTHING, Proposal
 
+LONG = 4                # tokens of an n-gram that is looked for first: it leads past the many places of a short one
 MOST_MATCHES = 32       # places that are looked at, the latest ones
 
 
@@ -20,18 +21,14 @@ class PromptLookup:
 
     def __init__(self, n_vocab: int, ngram_min: int, ngram_max: int) -> None:
         self._n_vocab, self._least, self._most = n_vocab, ngram_min, ngram_max
-        self._indexes: dict[int, NgramIndex] = {}       # by request
+        self._indexes: dict[int, list[NgramIndex]] = {}     # by request, that of the longest n-grams first
 
     def propose(self, request: Request, n_max: int) -> Proposal:
         """See Proposer. A match that reaches into the end of the tokens goes on periodically."""
-        index = self._indexes.get(request.id)
-        if index is None or index.tokens is not request.tokens:     # other tokens, once the context was shifted
-            index = self._indexes[request.id] = NgramIndex(request.tokens, self._least, self._n_vocab)
-        index.update()
         tokens = request.tokens
         n = len(tokens)
         best, longest = -1, 0
-        for end in islice(index.own_matches(), MOST_MATCHES):
+        for end in self._matches(request):
             if end < longest or tokens[end - longest] != tokens[n - 1 - longest]:
                 continue                # it is not longer
             length = common_suffix(tokens, end + 1, tokens, n, self._most)
@@ -44,6 +41,18 @@ class PromptLookup:
         period = n - 1 - best
         proposed = tuple(tokens[best + 1 + i % period] for i in range(n_max))
         return Proposal(proposed, (1.0,) * n_max, "ngram", longest)
+
+    def _matches(self, request: Request) -> list[int]:
+        """Where the last tokens of `request` occurred before, by the longest n-gram that did."""
+        indexes = self._indexes.get(request.id)
+        if indexes is None or indexes[0].tokens is not request.tokens:      # other tokens, once the context was shifted
+            sizes = sorted({self._least, min(self._most, max(self._least, LONG))}, reverse=True)
+            indexes = self._indexes[request.id] = [NgramIndex(request.tokens, n, self._n_vocab) for n in sizes]
+        found: list[int] = []
+        for index in indexes:
+            index.update()
+            found = found or list(islice(index.own_matches(), MOST_MATCHES))
+        return found
 
     def finished(self, request: Request) -> None:
         """Forget it."""

@@ -31,6 +31,11 @@ def test_of_equally_long_matches_the_latest_wins() -> None:
     assert lookup([1, 2, 3, 0, 1, 2, 4, 0, 8, 1, 2], n_max=1) == (4,)
 
 
+def test_a_long_match_is_found_behind_many_short_ones() -> None:
+    """6 7 8 9 came first of all; since then 8 9 came a hundred times with others before them."""
+    assert lookup([6, 7, 8, 9, 5, *[0, 8, 9, 1] * 100, 6, 7, 8, 9], n_max=2) == (5, 0)
+
+
 def test_a_match_that_reaches_the_end_goes_on_periodically() -> None:
     """1 2 3 1 2 3 1 2: 3 1 2 3 ..."""
     assert lookup([1, 2, 3, 1, 2, 3, 1, 2], n_max=5) == (3, 1, 2, 3, 1)
