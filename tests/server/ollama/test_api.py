@@ -21,7 +21,7 @@ from tests.models.arch_data import load_roomy
 from tests.models.encoder_data import load_encoder
 from tests.server.conftest import Reply, Served
 
-TEMPLATES = Path(__file__).parents[1] / "data" / "templates"
+TEMPLATES = Path(__file__).parents[2] / "data" / "templates"
 SHORT = {"num_predict": 3, "temperature": 0}
 
 
