@@ -25,7 +25,8 @@ GROUPS = {
             "web_search_options:o",
     "responses": "model:s input:x! instructions:s max_output_tokens:i temperature:n top_p:n top_logprobs:i stream:b "
                  "reasoning:o tools:a tool_choice:x text:o parallel_tool_calls:b previous_response_id:s "
-                 "conversation:x background:b store:b include:a metadata:o truncation:s user:s",
+                 "conversation:x background:b store:b include:a metadata:o truncation:s user:s "
+                 "sse_ping_interval:i",
     "anthropic": "model:s messages:a! system:x temperature:n top_p:n top_k:i stop_sequences:a stream:b tools:a "
                  "tool_choice:o thinking:o metadata:o service_tier:s output_config:o chat_template_kwargs:o",
     "ollama": "model:s! stream:b options:o format:x keep_alive:x think:x logprobs:b top_logprobs:i truncate:b shift:b",
@@ -45,7 +46,7 @@ BODIES = {
     "/rerank": RERANK, "/reranking": RERANK, "/slots/{id}": "filename:s", "/props": "", "/lora-adapters": "",
     "/models": "model:s!", "/models/load": "model:s!", "/models/unload": "model:s!",
     "/responses": "@responses", "/responses/input_tokens": "@responses",
-    "/messages": "@anthropic max_tokens:i", "/messages/count_tokens": "@anthropic",
+    "/messages": "@anthropic max_tokens:i sse_ping_interval:i", "/messages/count_tokens": "@anthropic",
     "/streams/lookup": "conversation_ids:a",
     "/api/generate": "@ollama prompt:s suffix:s images:a system:s template:s raw:b context:a",
     "/api/chat": "@ollama messages:a tools:a", "/api/show": "model:s name:s verbose:b",
