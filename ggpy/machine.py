@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path("/")        # where /proc and /sys lie
-M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8      # glibc's malloc.h
-OWN_PAGES_BYTES = 1 << 18       # of blocks that lie outside the heap, and go back to the system when they are freed
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8        # glibc's malloc.h
+OWN_PAGES_BYTES = 1 << 20       # of blocks that lie outside the heap, and go back to the system when they are freed
+SPARE_BYTES = 2 * OWN_PAGES_BYTES       # that the heap may keep at its end: asyncio takes 256 KB to read from a socket
 
 
 def usable_cores() -> int:
@@ -59,6 +60,7 @@ def keep_heap_small() -> None:
     if mallopt := _glibc("mallopt"):
         mallopt(M_ARENA_MAX, 1)
         mallopt(M_MMAP_THRESHOLD, OWN_PAGES_BYTES)
+        mallopt(M_TRIM_THRESHOLD, SPARE_BYTES)
 
 
 def give_memory_back() -> None:
