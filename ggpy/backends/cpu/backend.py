@@ -27,6 +27,7 @@ from ggpy.graph.plan import Plan
 from ggpy.kernels.cpu import library
 from ggpy.kernels.cpu.arguments import ROUTE_SCRATCH_BYTES, SUMS_BYTES
 from ggpy.kernels.cpu.attention_memory import attention_partials_bytes, attention_scratch_bytes
+from ggpy.kernels.cpu.embed_kernels import embed_kernel
 from ggpy.kernels.cpu.packing import packing_of
 from ggpy.kernels.cpu.sample_candidates import COMMON as COMMON_SAMPLERS
 from ggpy.kernels.cpu.team import Team
@@ -34,7 +35,6 @@ from ggpy.machine import available_memory_bytes
 
 logger = logging.getLogger("ggpy")
 
-TEAM_KERNELS = ("executor.run", "executor.worker")
 MEMORY_SHARE = 0.9          # of the available memory that packed weights may take
 
 
@@ -94,6 +94,7 @@ class CpuBackend:
         self.is_encoder = "logits" not in self._outputs
         self._embeds = [(op, op.weight.rows(), self._arena.floats(plan.offsets[buffer], self.max_tokens, op.width))
                         for op, buffer in plan.embeds]
+        self._embeds_without_kernel = [embed for embed in self._embeds if embed_kernel(embed[0].weight) is None]
         self._rope = {table: RopeMemory(table, self.max_tokens, self.table_pages * PAGE_TOKENS)
                       for table in plan.rope_tables}
 
@@ -117,11 +118,11 @@ class CpuBackend:
             adapters=self._adapters)
         self.entries = encoder.encode()
         self._adapted_entries = encoder.encode(with_adapters=True) if has_adapters else self.entries
-        self._kernels = {entry.kernel for entry in self._adapted_entries}
+        self._kernels = {entry.kernel for entry in (*self.entries, *self._adapted_entries)}
 
     def kernel_names(self) -> list[str]:
         """Every kernel that this model needs here, and those that choose tokens unless a request wants others."""
-        return sorted(self._kernels | self.weights.pack_kernels() | set(TEAM_KERNELS) | set(COMMON_SAMPLERS))
+        return sorted(self._kernels | self.weights.pack_kernels() | set(library.TEAM_KERNELS) | set(COMMON_SAMPLERS))
 
     def forward(self, sequences: Sequence[StepSequence]) -> npt.NDArray[np.float32]:
         """Logits of one step; see Backend.forward."""
@@ -142,10 +143,11 @@ class CpuBackend:
         return n_outputs
 
     def _prepare(self, sequences: Sequence[StepSequence]) -> tuple[int, Tape]:
-        """Lays out the rows of a step and embeds their tokens; returns how many rows of output it has, and its tape."""
+        """Lays out the rows of a step, and embeds their tokens where the tape does not; returns how many rows of output
+        it has, and its tape."""
         n_tokens, n_outputs = self._step.fill(sequences)
         has_adapters = self._adapters.fill(sequences)
-        for op, weights, rows in self._embeds:
+        for op, weights, rows in self._embeds if has_adapters else self._embeds_without_kernel:
             index = self._step.embed_rows(op.index)
             with np.errstate(all="ignore"):     # damaged weights show as logits that are no numbers
                 values = dequantize(weights[index], op.weight.type)

@@ -16,6 +16,7 @@ from ggpy.graph.ops import (
     Activation,
     Add,
     Attention,
+    EmbedIndex,
     ExpertLinear,
     ExpertSum,
     LayerNorm,
@@ -35,9 +36,11 @@ from ggpy.graph.plan import Buffer, Int8Buffer, Plan, Quantize, QuantizeSlots, R
 from ggpy.kernels.cpu import arguments
 from ggpy.kernels.cpu.arguments import argument_block
 from ggpy.kernels.cpu.attention_memory import attention_items
+from ggpy.kernels.cpu.embed_kernels import EMBED, embed_kernel
 from ggpy.kernels.cpu.step import STEP
 
 ROWS = {"tokens": STEP.n_tokens, "outputs": STEP.n_outputs, "slots": STEP.n_slots}
+INDEX: dict[EmbedIndex, int] = {"token": STEP.tokens, "position": STEP.positions, "none": 0}
 KernelCalls = list[tuple[str, Any, dict[str, int | float]]]      # kernel, layout of its arguments, their values
 LOW_RANK_KERNEL = "low_rank.add"
 NO_INT8 = {"q": 0, "da": 0, "ys": 0, "n16": 0, "n_blocks": 0}
@@ -75,8 +78,23 @@ class Encoder:
     adapters: AdapterMemory
 
     def encode(self, *, with_adapters: bool = False) -> list[Entry]:
-        """The tape's entries in order, those of low-rank adapters among them only if they are wanted."""
-        return [entry for task in self.plan.tasks for entry in self._entries(task, with_adapters)]
+        """The tape's entries in order, those of low-rank adapters among them only if they are wanted.
+
+        With adapters, which may add to embeddings, these are there before the tape runs.
+        """
+        entries = [] if with_adapters else self._embeds()
+        return entries + [entry for task in self.plan.tasks for entry in self._entries(task, with_adapters)]
+
+    def _embeds(self) -> list[Entry]:
+        """The embeddings that kernels look up."""
+        entries = []
+        for op, buffer in self.plan.embeds:
+            kernel = embed_kernel(op.weight)
+            if kernel is not None:
+                entries.append(Entry(kernel, argument_block(
+                    EMBED, weight=int(op.weight.data.ctypes.data), row_bytes=op.weight.row_bytes, width=op.width,
+                    index=INDEX[op.index], scale=float(op.scale), out=self.address(buffer)), op))
+        return entries
 
     def _entries(self, task: Task, with_adapters: bool) -> list[Entry]:
         """The entries of one task: a barrier after each but the last, where the plan decides."""
