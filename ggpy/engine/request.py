@@ -95,7 +95,7 @@ class Request:
     @property
     def is_generating(self) -> bool:
         """Whether the next step samples a token for sure: all tokens but the last one are computed."""
-        return self.num_pending == 1
+        return len(self.tokens) - self.num_computed == 1
 
     @property
     def num_generated(self) -> int:

@@ -15,6 +15,7 @@ from ggpy.kernels.cpu.step import STEP, TILE, TILE_ROWS
 
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
+COUNTS = 4              # fields of the step that come first: n_tokens, n_outputs, n_slots, n_tiles
 ANGLES_AT_ONCE = 64     # positions whose cos and sin are computed together: a millisecond at most
 
 
@@ -46,6 +47,8 @@ class StepMemory:
 
     def fill(self, sequences: Sequence[StepSequence]) -> tuple[int, int]:
         """Lays out the rows of `sequences`, one sequence after the other; returns (n_tokens, n_outputs)."""
+        if len(sequences) > 1 and all(len(s.tokens) == s.n_outputs == 1 for s in sequences):
+            return self._fill_single(sequences)
         n_tokens = n_outputs = self.n_positions = 0
         tiles: list[tuple[int, int, int, int, int]] = []
         for sequence in sequences:
@@ -62,11 +65,23 @@ class StepMemory:
             n_tokens = end
             n_outputs += sequence.n_outputs
         self.tiles[: len(tiles)] = tiles
-        self.descriptor[STEP.n_tokens // 8] = n_tokens
-        self.descriptor[STEP.n_outputs // 8] = n_outputs
-        self.descriptor[STEP.n_slots // 8] = n_tokens * self._n_used
-        self.descriptor[STEP.n_tiles // 8] = len(tiles)
+        return self._count(n_tokens, n_outputs, len(tiles))
+
+    def _fill_single(self, sequences: Sequence[StepSequence]) -> tuple[int, int]:
+        """As `fill`, for sequences of one token each, as most steps have: an array is written in one go."""
+        n = len(sequences)
+        positions = [sequence.first_position for sequence in sequences]
+        self.n_positions = max(positions) + 1
+        self.tokens[:n] = [sequence.tokens[0] for sequence in sequences]
+        self.positions[:n] = positions
+        self.output_rows[:n] = self._numbers[:n]
+        self.tiles[:n] = [(i, 1, position, position + 1, self._table_address(sequence))
+                          for i, (position, sequence) in enumerate(zip(positions, sequences, strict=True))]
+        return self._count(n, n, n)
+
+    def _count(self, n_tokens: int, n_outputs: int, n_tiles: int) -> tuple[int, int]:
         self._n_tokens = n_tokens
+        self.descriptor[:COUNTS] = n_tokens, n_outputs, n_tokens * self._n_used, n_tiles
         return n_tokens, n_outputs
 
     def embed_rows(self, index: EmbedIndex) -> Int32:
@@ -78,8 +93,7 @@ class StepMemory:
         table = sequence.page_table
         assert table.shape == self._table_shape, f"a page table of {table.shape}, expected {self._table_shape}"
         assert table.dtype == np.int32
-        assert table.flags.c_contiguous
-        return address_of(table)
+        return address_of(table)        # which fails unless it is contiguous
 
 
 class RopeMemory:

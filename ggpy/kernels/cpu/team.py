@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ggpy.errors import KernelError
+from ggpy.kernels.cpu.address import address_of
 
 LINE = 64           # bytes of a cache line: fields that different threads write stand on lines of their own
 DONE, JOB, STOP, SLEEPERS, TAPE, LENGTH, STEP_ADDRESS, TRACE, PROGRESS, STEPS = range(0, 10 * LINE, LINE)
@@ -40,6 +41,7 @@ class Team:
         self._owner = os.getpid()
         self._memory = np.zeros(16 * LINE // 8, np.int64)
         self._state = (self._memory.ctypes.data + LINE - 1) & -LINE
+        self._first = (self._state - self._memory.ctypes.data) // 8
         self._progress = np.zeros(MAX_ENTRIES * PROGRESS_BYTES // 8, np.int64)
         self._field(PROGRESS, self._progress.ctypes.data)
         self._steps = np.zeros(n_threads * STEP_BYTES // 8, np.int64)
@@ -65,10 +67,11 @@ class Team:
         if not self._end.alive:
             raise KernelError("this engine is closed; make a new one")
         self._field(STEP_ADDRESS, step)
-        for start in range(0, len(tape), MAX_ENTRIES):
-            part = tape[start: start + MAX_ENTRIES]
-            self._field(TAPE, part.ctypes.data)
-            self._field(LENGTH, len(part))
+        length = len(tape)
+        address = address_of(tape) if length else 0
+        for start in range(0, length, MAX_ENTRIES):
+            self._field(TAPE, address + start * TAPE_BYTES)
+            self._field(LENGTH, min(MAX_ENTRIES, length - start))
             self._field(TRACE, 0 if trace is None else trace[start:].ctypes.data)
             self._run(self._state, step, 0, self.n_threads)
 
@@ -77,7 +80,7 @@ class Team:
         self._end()
 
     def _field(self, offset: int, value: int) -> None:
-        _set_field(self._memory, self._state, offset, value)
+        self._memory[self._first + offset // 8] = value
 
     def __enter__(self) -> "Team":
         return self
