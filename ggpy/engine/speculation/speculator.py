@@ -17,6 +17,7 @@ from ggpy.engine.speculation.track import INCOME, Rate, Track
 
 TRY_LENGTH = 2          # tokens of a draft that is made to learn, unless so few are not wanted
 FIRST_DRAFT_PART = 0.3  # of a step's time: what a draft model takes for a token until it is known
+FIRST_PROPOSING_S = 2e-5    # what it takes to ask proposers for a request until it is known
 LEAST_ROW = 0.03        # of the time of one row: what each further row takes at least, however lucky a measurement
 PLAIN_EVERY = 64        # steps without drafts are due so often, for they show what the others cost
 
@@ -57,7 +58,7 @@ class Speculator:
         self._results: list[tuple[Track, int, int]] = []        # of the step: track, drafted, accepted
         self._step_s: float | None = None
         self._drafting_s = 0.0                      # of it, the time of `draft`
-        self._proposing_s = 0.0                     # a request and a step, lately
+        self._proposing_s = FIRST_PROPOSING_S       # a request and a step, lately
         self._most_rows = 1                         # of a step so far
         self._n_since_plain = PLAIN_EVERY           # steps; the first one is plain
 
@@ -278,9 +279,12 @@ class Speculator:
         return max(self._times.seconds(n_requests + n_drafts), self._times.seconds(n_requests) * least)
 
     def _charge_proposing(self, tracks: Sequence[Track], seconds: float) -> None:
-        """Let requests pay for being asked; `seconds` is of each."""
+        """Let requests pay for being asked, but not for much more than usual, as when a prompt is looked at first.
+
+        `seconds` is of each.
+        """
         known = self._proposing_s
-        self._proposing_s = 0.9 * known + 0.1 * min(seconds, 2 * known) if known else seconds
+        self._proposing_s = 0.9 * known + 0.1 * min(seconds, 2 * known)
         if self._times.is_known:
             cost = min(self._proposing_s, seconds) * len(tracks) / self._times.seconds(len(tracks))
             for track in tracks:

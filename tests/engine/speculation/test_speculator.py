@@ -220,6 +220,18 @@ def test_a_repeated_prompt_is_drafted_from_by_default() -> None:
     assert drafted[:3] == [(), (5,), (7, 8, 9)]
 
 
+def test_the_first_look_at_a_long_prompt_is_not_charged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes as long as the step, once; the account would be empty before anything was drafted."""
+    made, (request,) = speculator(), free()
+    made.draft([request])
+    made.saw(request, 0, 0, PLAIN_S)
+    now = itertools.chain([0.0, 0.0, PLAIN_S], itertools.repeat(PLAIN_S))      # of `draft`, and around the proposers
+    monkeypatch.setattr("ggpy.engine.speculation.speculator.time", SimpleNamespace(perf_counter=lambda: next(now)))
+    made.draft([request])
+    assert made._tracks[request.id].balance == pytest.approx(0.51, abs=0.002)
+    assert len(request.draft_tokens) == 1       # a step has at most twice the rows of any before
+
+
 def test_times_of_unseen_rows_lie_between_those_of_seen_ones() -> None:
     """Or beyond them, as usual."""
     times = StepTimes()
