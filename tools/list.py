@@ -1,4 +1,4 @@
-"""`ggpy list`: the catalogue, what of it is on this machine, and the models in Hugging Face's cache."""
+"""`ggpy list`: the catalogue, what of it is here, Hugging Face's cache, and what clients of `ggpy serve` made."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import argparse
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
-from ggpy.errors import printable
+from ggpy.errors import PullError, printable
 from ggpy.hub import huggingface, names
 from ggpy.hub.catalogue import CATALOGUE
+from ggpy.hub.resolve import resolve_model
+from ggpy.hub.store import ModelStore, StoredModel, is_digest
 from ggpy.tools.terminal import print_tables, table
 
 
@@ -48,10 +51,25 @@ def main(args: argparse.Namespace) -> int:
 
 
 def listed() -> Iterator[Listed]:
-    """The catalogue, then what Hugging Face's cache has."""
+    """The catalogue, then what Hugging Face's cache has, then what was made by /api/create and /api/copy."""
     for entry in CATALOGUE:
         yield Listed(name=entry.name, aliases=entry.aliases, size_bytes=entry.size_bytes, quant=entry.quant,
                      path=str(entry.path) if entry.is_present else None, description=entry.description)
     for model, files in huggingface.cached():
         yield Listed(name=str(model), aliases=(), size_bytes=sum(file.stat().st_size for file in files),
                      quant=names.quant_of(files[0].name), path=str(files[0]), description="from Hugging Face")
+    store = ModelStore()
+    for stored in store.models():
+        file = file_of(stored, store)
+        yield Listed(name=stored.name, aliases=(), size_bytes=0 if file is None else file.stat().st_size,
+                     quant="" if file is None else names.quant_of(file.name), path=None if file is None else str(file),
+                     description="made by a client of `ggpy serve`, which has it")
+
+
+def file_of(model: StoredModel, store: ModelStore) -> Path | None:
+    """The file that `model` was made of; None: it is not here."""
+    try:
+        file = store.blob_path(model.source) if is_digest(model.source) else resolve_model(model.source, offline=True)
+    except PullError:
+        return None
+    return file if file.is_file() else None
