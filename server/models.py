@@ -131,13 +131,14 @@ async def open_model(entry: Entry, settings: ServerSettings) -> LoadedModel:
     """The model of `entry` in a process of its own, pulled if it is absent. Raises what that raises."""
     path = await asyncio.to_thread(resolve_model, entry.source, offline=settings.is_offline)
     gguf = await asyncio.to_thread(GGUFFile, path)
-    fingerprint = await asyncio.to_thread(lambda: gguf.fingerprint)
+    fingerprint = await asyncio.to_thread(lambda file: file.fingerprint, gguf)
     if entry.last is not None and entry.last.fingerprint == fingerprint:
         text = entry.last.text      # making a large vocabulary anew takes a second, and memory grows by the gaps
     else:
         text = await asyncio.to_thread(ModelText, gguf.metadata, settings.chat_template)
     info = info_of_file(gguf)
     defaults = settings.sampling_of(gguf.metadata)
+    del gguf            # what was read of the file need not stay mapped while the engine starts
 
     def show(progress: Progress) -> None:
         entry.progress = progress
