@@ -2,7 +2,8 @@
 
 `python bench/soak.py [MODEL] [--minutes N]`: a catalogue name or a path, smollm2 by default, beside a tiny random
 model; one is loaded at a time. Every answer is greedy and compared with that to the same request alone, before the
-load. At the end nothing of the load may be left: pages, tasks, threads, descriptors, memory.
+load. At the end nothing of the load may be left: pages, tasks, threads, descriptors, memory. `n_blocks` tells what
+grows if memory does: objects, of which Python counts the blocks, or the gaps between them.
 
 Prints a table and one line of JSON; the exit code is 1 if anything went wrong.
 """
@@ -52,7 +53,7 @@ TASKS_FILE = "GGPY_SOAK_TASKS"
 
 
 def serve(argv: Sequence[str]) -> int:
-    """`ggpy serve`, which writes the number of its tasks and the pauses of its collector to a file at SIGUSR1."""
+    """`ggpy serve`, which writes what it has, and the pauses of its collector, to a file at SIGUSR1."""
     from ggpy.server import command
     from ggpy.tools.parser import Parser
 
@@ -67,7 +68,8 @@ def serve(argv: Sequence[str]) -> int:
             del pauses[: -MAX_PAUSES]
 
     def tell(*_: object) -> None:
-        told = {"n_tasks": len(asyncio.all_tasks()), "pauses_ms": [round(pause * 1e3, 1) for pause in pauses]}
+        told = {"n_tasks": len(asyncio.all_tasks()), "n_blocks": sys.getallocatedblocks(),
+                "pauses_ms": [round(pause * 1e3, 1) for pause in pauses]}
         path = Path(os.environ[TASKS_FILE])
         path.with_suffix(".new").write_text(json.dumps(told), encoding="utf-8")
         path.with_suffix(".new").replace(path)
@@ -86,6 +88,7 @@ class Held:
     n_tasks: int
     n_threads: int
     n_descriptors: int
+    n_blocks: int           # of memory, for Python's objects
     rss_bytes: int
     n_pages: int            # of the cache, that requests hold
     n_requests: int
@@ -120,7 +123,7 @@ class Served:
             await asyncio.sleep(0.01)
         folder, told = Path(f"/proc/{self.process.pid}"), json.loads(self._tasks.read_text(encoding="utf-8"))
         return Held(told["n_tasks"], len(os.listdir(folder / "task")),
-                    len(os.listdir(folder / "fd")), self.memory(), round(sum(map(float, pages))),
+                    len(os.listdir(folder / "fd")), told["n_blocks"], self.memory(), round(sum(map(float, pages))),
                     round(sum(map(float, requests))), told["pauses_ms"])
 
 
@@ -226,7 +229,7 @@ async def soak(served: Served, seconds: float, n_clients: int, seed: int) -> dic
             "before": before.is_counted, "after": after.is_counted,
             "rss_mb_by_minute": [round(rss / 1e6) for _, rss, _ in samples[:: round(60 / SAMPLE_S)]],
             "anonymous_mb_by_minute": [round(rss / 1e6) for _, _, rss in samples[:: round(60 / SAMPLE_S)]],
-            "n_threads": [before.n_threads, after.n_threads],
+            "n_threads": [before.n_threads, after.n_threads], "n_blocks": [before.n_blocks, after.n_blocks],
             "rss_quiet_mb": [round(held.rss_bytes / 1e6, 1) for held in (before, after)],
             "rss_warm_mb": round(warm / 1e6, 1), "rss_end_mb": round(last / 1e6, 1), "growth": last / warm - 1}
 
@@ -273,7 +276,7 @@ def report(found: dict[str, Any]) -> None:
     rows = [*found["counts"].items(), ("wrong answers", len(found["wrong"])), ("faults", len(found["faults"])), *(
         (name, found[name]) for name in ("crashes", "restarts", "tracebacks", "slowest_s", "longest_collections_ms",
                                      "n_collections_above_20_ms"))]
-    for name in ("rss_mb_by_minute", "anonymous_mb_by_minute", "rss_quiet_mb", "n_threads"):
+    for name in ("rss_mb_by_minute", "anonymous_mb_by_minute", "rss_quiet_mb", "n_threads", "n_blocks"):
         rows.append((name, " ".join(map(str, found[name]))))
     for what, before, after in zip(("tasks", "descriptors", "pages held", "requests"), found["before"],
                                    found["after"], strict=True):
