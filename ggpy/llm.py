@@ -25,7 +25,7 @@ from ggpy.engine.speculation import SpeculationConfig
 from ggpy.errors import ConfigError, RequestError, shown
 from ggpy.gguf import GGUFFile
 from ggpy.hub.resolve import resolve_model
-from ggpy.loading import Lora, ModelOptions, Progress, open_core
+from ggpy.loading import Lora, ModelOptions, Progress, compilers_awake, open_core
 from ggpy.text import ChatOptions, ChatTemplate, ModelText, Tokenizer, check_options
 
 __all__ = ["LLM", "Completion", "CompletionStream", "Timings"]
@@ -83,8 +83,9 @@ class LLM:
         self.path = resolve(model)
         gguf = GGUFFile(self.path)
         self.metadata = gguf.metadata
-        self._text = ModelText(gguf.metadata, chat_template)
-        core = open_core(gguf, self.tokenizer, options, progress)
+        with compilers_awake():
+            self._text = ModelText(gguf.metadata, chat_template)
+            core = open_core(gguf, self.tokenizer, options, progress)
         self.n_ctx, self.n_vocab, self.n_embd = core.config.n_ctx, core.backend.n_vocab, core.backend.n_embd
         self.pooling = core.config.pooling
         self._adapters = core.adapters

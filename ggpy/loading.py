@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
@@ -72,7 +73,8 @@ class ModelOptions:
 def load_core(path: str | os.PathLike[str], options: ModelOptions, progress: Progress | None = None) -> EngineCore:
     """The engine of the model in the file `path`. Raises what `LLM` does; `progress` is told of compiled kernels."""
     gguf = GGUFFile(path)
-    return open_core(gguf, Tokenizer.from_metadata(gguf.metadata), options, progress)
+    with compilers_awake():
+        return open_core(gguf, Tokenizer.from_metadata(gguf.metadata), options, progress)
 
 
 def open_core(gguf: GGUFFile, tokenizer: Tokenizer, options: ModelOptions,
@@ -212,6 +214,13 @@ def open_backend(gguf: GGUFFile, model: Model, **options: Any) -> Backend:
     from ggpy.backends.cpu import CpuBackend
 
     return CpuBackend(gguf, model.graph, **options)
+
+
+def compilers_awake() -> AbstractContextManager[None]:
+    """Within it, what compiles the backend's kernels gets ready, if need be, before it is known what to compile."""
+    from ggpy.backends.cpu import workers_awake
+
+    return workers_awake()
 
 
 def default_n_ctx(hparams: HParams, cache_type_k: KVType, cache_type_v: KVType) -> int:

@@ -9,6 +9,8 @@ import gc
 import importlib
 import os
 import sys
+from collections.abc import Callable
+from functools import cache
 from typing import Any, NoReturn
 
 from ggpy.errors import KernelError
@@ -68,24 +70,52 @@ def _find(name: str) -> Any:
     return function
 
 
+@cache
+def _target() -> tuple[Any, Any]:
+    """Numba's contexts for types and for code, which it fills with all that it knows."""
+    from numba.core.registry import cpu_target
+
+    from ggpy.kernels.cpu.code_library import CodeLibrary
+
+    context = cpu_target.target_context
+    context.codegen()._library_class = CodeLibrary
+    context.get_executable = lambda library, fndesc, env: [].append     # Numba asks for some new builtin, only as a key
+    context.refresh()
+    typing_context = cpu_target.typing_context
+    typing_context._resolve_user_function_type = _remembering(typing_context._resolve_user_function_type)
+    return typing_context, context
+
+
+def _remembering(resolve: Callable[..., Any]) -> Callable[..., Any]:
+    """`resolve`, which finds the types of a call from those of its arguments, but once: Numba asks again and again, and
+    that takes a sixth of all the time."""
+    known: dict[tuple[Any, ...], Any] = {}
+
+    def resolve_once(function: Any, args: Any, options: Any) -> Any:
+        key = (function, *args)
+        if options or (found := known.get(key)) is None:
+            found = resolve(function, args, options)
+            if found is not None and not options:
+                known[key] = found
+        return found
+
+    return resolve_once
+
+
 def _linked_module(function: Any) -> Any:
     """LLVM module of `function` and all that it calls, behind a plain C entry `ggpy_kernel`."""
     from llvmlite import ir
     from numba.core import compiler, types
     from numba.core.compiler import Flags
-    from numba.core.registry import cpu_target
 
-    from ggpy.kernels.cpu.code_library import CodeLibrary
     from ggpy.kernels.cpu.kernel import KernelCompiler
 
     flags: Any = Flags()
     flags.no_cpython_wrapper = flags.no_cfunc_wrapper = flags.nrt = True
     flags.error_model = "numpy"
-    context = cpu_target.target_context
-    context.codegen()._library_class = CodeLibrary
-    context.get_executable = lambda library, fndesc, env: [].append     # Numba asks for some new builtin, only as a key
-    compiled = compiler.compile_extra(cpu_target.typing_context, context, function, (types.int64,) * 4,
-                                      types.void, flags, {}, pipeline_class=KernelCompiler)
+    typing_context, context = _target()
+    compiled = compiler.compile_extra(typing_context, context, function, (types.int64,) * 4, types.void, flags, {},
+                                      pipeline_class=KernelCompiler)
     library = context.codegen().create_library("ggpy_kernel")
     entry = ir.Module("entry")
     i64 = ir.IntType(64)
@@ -104,6 +134,7 @@ def _linked_module(function: Any) -> Any:
 def main() -> NoReturn:
     """Compiles the kernels named on standard input, a line each, and answers with the name when it is in the cache."""
     gc.disable()                # a tenth of the time, and the process is short-lived
+    _target()
     for line in sys.stdin:
         name = line.strip()
         write_object(object_path(name), compile_kernel(name))

@@ -24,6 +24,7 @@ from ggpy.machine import usable_cores
 
 Progress = Callable[[str, int, int], None]      # kernel just finished ("" at first), how many are done, of how many
 
+TEAM_KERNELS = ("executor.run", "executor.worker")      # of every model
 AWAKE_S = 0.1       # who waits to start a worker looks so often whether there is still something for it
 # the folder of ggpy comes last, and the current folder not at all: nothing in it may pass for a module
 WORKER = "import sys; sys.path.append(sys.argv[1]); from ggpy.kernels.cpu.compile import main; main()"
@@ -33,6 +34,7 @@ _engines: list[Any] = []                        # JIT engines own the code for t
 _addresses: dict[str, int] = {}
 _compiling: dict[str, threading.Event] = {}     # kernels that a thread compiles; it sets the event at the end
 _compiling_lock = threading.Lock()
+_idle: list["_Worker"] = []                     # workers that nobody uses yet
 _worker_slots = threading.BoundedSemaphore(usable_cores())
 
 
@@ -192,7 +194,7 @@ def _compile(names: list[str], progress: Progress | None) -> None:
             progress(name, len(done), len(names))
 
     n_workers = min(usable_cores(), len(names))
-    workers: list[subprocess.Popen[str]] = []
+    workers: list[_Worker] = []
     with ThreadPoolExecutor(n_workers) as pool:
         try:
             for future in [pool.submit(_run_worker, pending, report, workers) for _ in range(n_workers)]:
@@ -204,7 +206,56 @@ def _compile(names: list[str], progress: Progress | None) -> None:
             raise
 
 
-def _run_worker(pending: _Pending, report: Callable[[str], None], workers: list[subprocess.Popen[str]]) -> None:
+class _Worker:
+    """A process that compiles kernels, one at a time. It begins with reading Numba in, which takes a while."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-P", "-c", WORKER, str(PACKAGE.parent)]
+        environment = {**os.environ, "NUMBA_OPT": "0", "NUMBA_LOOP_VECTORIZE": "0", "NUMBA_SLP_VECTORIZE": "0"}
+        self._errors = tempfile.TemporaryFile("w+")         # noqa: SIM115, `end` closes it
+        self._process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                         stderr=self._errors, text=True, bufsize=1)
+
+    def compile(self, name: str) -> bool:
+        """Whether the kernel is in the cache now; if not, the process has died."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(f"{name}\n")
+            return self._process.stdout.readline().strip() == name
+        return False
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def end(self) -> tuple[int, str]:
+        """Lets the process end; returns its exit code and what it wrote to standard error."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        with self._process, self._errors:
+            code = self._process.wait()
+            self._errors.seek(0)
+            return code, self._errors.read()
+
+
+@contextmanager
+def workers_awake() -> Iterator[None]:
+    """Start workers now if what every model needs is not in the cache, so that they are ready when it is known what
+    else to compile. Those that nobody has used end with it."""
+    started = [_Worker() for _ in range(usable_cores())] if missing(TEAM_KERNELS) else []
+    _idle.extend(started)
+    try:
+        yield
+    finally:
+        for worker in started:
+            with suppress(ValueError):          # somebody has it
+                _idle.remove(worker)
+                worker.kill()
+                worker.end()
+
+
+def _run_worker(pending: _Pending, report: Callable[[str], None], workers: list[_Worker]) -> None:
     """Hands kernels to one worker process until none is left; raises KernelError if the process ends before."""
     while not _worker_slots.acquire(timeout=AWAKE_S):
         if not pending.has_more:
@@ -216,28 +267,16 @@ def _run_worker(pending: _Pending, report: Callable[[str], None], workers: list[
         _worker_slots.release()
 
 
-def _hand_out(pending: _Pending, report: Callable[[str], None], workers: list[subprocess.Popen[str]]) -> None:
-    command = [sys.executable, "-P", "-c", WORKER, str(PACKAGE.parent)]
-    environment = {**os.environ, "NUMBA_OPT": "0", "NUMBA_LOOP_VECTORIZE": "0", "NUMBA_SLP_VECTORIZE": "0"}
-    name: str | None = None
+def _hand_out(pending: _Pending, report: Callable[[str], None], workers: list[_Worker]) -> None:
+    try:
+        worker = _idle.pop()
+    except IndexError:
+        worker = _Worker()
+    workers.append(worker)
     known: set[str] = set()
-    with (tempfile.TemporaryFile("w+") as errors,
-          subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
-                           text=True, bufsize=1) as worker):
-        workers.append(worker)
-        assert worker.stdin is not None
-        assert worker.stdout is not None
-        with suppress(BrokenPipeError):         # the worker has died
-            while (name := pending.take(known)) is not None:
-                worker.stdin.write(f"{name}\n")
-                if worker.stdout.readline().strip() != name:
-                    break
-                report(name)
-        with suppress(BrokenPipeError):
-            worker.stdin.close()
-        code = worker.wait()
-        errors.seek(0)
-        text = errors.read()
+    while (name := pending.take(known)) is not None and worker.compile(name):
+        report(name)
+    code, text = worker.end()
     if code != 0:
         pending.clear()
         logger.debug("%s", text)

@@ -225,3 +225,25 @@ def handler_of_ctrl_c(handler: Any = signal.default_int_handler) -> Iterator[Non
         yield
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+def test_workers_that_are_awake_compile_and_those_without_work_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start of two workers for one kernel leaves none behind."""
+    monkeypatch.setenv("GGPY_HOME", str(tmp_path))
+    monkeypatch.setattr(library, "_addresses", {})
+    monkeypatch.setattr(library, "usable_cores", lambda: 2)
+    with library.workers_awake():
+        started = list(library._idle)
+        library.addresses(["elementwise.take_rows"])
+        assert len(library._idle) == 1
+    assert library._idle == []
+    assert sorted(worker._process.returncode == 0 for worker in started) == [False, True]
+
+
+def test_no_worker_wakes_if_the_kernels_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warm start never imports Numba, in no process."""
+    library.addresses(library.TEAM_KERNELS)
+    with library.workers_awake():
+        assert library._idle == []
