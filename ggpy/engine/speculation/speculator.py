@@ -18,6 +18,7 @@ from ggpy.engine.speculation.track import INCOME, Rate, Track
 TRY_LENGTH = 2          # tokens of a draft that is made to learn, unless so few are not wanted
 FIRST_DRAFT_PART = 0.3  # of a step's time: what a draft model takes for a token until it is known
 FIRST_PROPOSING_S = 2e-5    # what it takes to ask proposers for a request until it is known
+FREE_PROPOSING = 0.005      # of a step's time: so much of it is not charged, or it would use up what requests may lose
 LEAST_ROW = 0.03        # of the time of one row: what each further row takes at least, however lucky a measurement
 PLAIN_EVERY = 64        # steps without drafts are due so often, for they show what the others cost
 
@@ -286,10 +287,10 @@ class Speculator:
         known = self._proposing_s
         self._proposing_s = 0.9 * known + 0.1 * min(seconds, 2 * known)
         if self._times.is_known:
-            cost = min(self._proposing_s, seconds) * len(tracks) / self._times.seconds(len(tracks))
+            part = min(self._proposing_s, seconds) * len(tracks) / self._times.seconds(len(tracks))
             for track in tracks:
                 if track.balance > 0:
-                    track.balance -= cost
+                    track.balance -= max(0.0, part - FREE_PROPOSING)
 
     def _learn(self) -> None:
         """Take in what the last step brought."""

@@ -228,8 +228,29 @@ def test_the_first_look_at_a_long_prompt_is_not_charged(monkeypatch: pytest.Monk
     now = itertools.chain([0.0, 0.0, PLAIN_S], itertools.repeat(PLAIN_S))      # of `draft`, and around the proposers
     monkeypatch.setattr("ggpy.engine.speculation.speculator.time", SimpleNamespace(perf_counter=lambda: next(now)))
     made.draft([request])
-    assert made._tracks[request.id].balance == pytest.approx(0.51, abs=0.002)
+    assert made._tracks[request.id].balance == pytest.approx(0.51)
     assert len(request.draft_tokens) == 1       # a step has at most twice the rows of any before
+
+
+@pytest.mark.parametrize(("asking_s", "gained"), [(0.004 * PLAIN_S, 0.01), (0.008 * PLAIN_S, 0.007)])
+def test_being_asked_is_charged_beyond_half_a_hundredth_of_the_step(
+    monkeypatch: pytest.MonkeyPatch, asking_s: float, gained: float
+) -> None:
+    """A step gains a hundredth; if asking used that up, a request without luck would never draft again."""
+    ticks = itertools.count()
+    monkeypatch.setattr("ggpy.engine.speculation.speculator.time",
+                        SimpleNamespace(perf_counter=lambda: asking_s * next(ticks)))
+    made, (request,) = speculator(), free()
+    made._times.saw(1, PLAIN_S)
+    for _ in range(100):            # asking takes its usual time
+        made._charge_proposing([], asking_s)
+    made._n_since_plain = 0
+    before = made._tracks[request.id].balance
+    made.draft([request])
+    request.draft_tokens = ()
+    made.saw(request, 0, 0, None)
+    made._learn()
+    assert made._tracks[request.id].balance - before == pytest.approx(gained, abs=1e-5)
 
 
 def test_times_of_unseen_rows_lie_between_those_of_seen_ones() -> None:
