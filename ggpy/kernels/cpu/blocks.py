@@ -5,7 +5,7 @@ weight 4 k + i of row r. Formats decode two blocks (16 registers), then add thei
 the loop that all the time goes to. S, d, da and acc are those of the canonical order (see matmul.py).
 """
 
-from ggpy.kernels.cpu.dot import dot4_i8, dot4_u7, start_i8
+from ggpy.kernels.cpu.dot import UNSIGNED_BY_SIGNED, dot4_i8, dot4_u7, start_i8
 from ggpy.kernels.cpu.kernel import device
 from ggpy.kernels.cpu.simd import (
     as_i8x64,
@@ -109,16 +109,6 @@ def for_each(function):
     return mapped
 
 
-def biased(shift):
-    """`start` for weights stored with a bias, w + (128 >> shift) in 0..127: takes bias * sum of activations off."""
-
-    @device
-    def start(n16):
-        return sra(broadcast_i32(n16), shift)
-
-    return start
-
-
 @device
 def from_zero(n16):
     return splat_i32x16(0)
@@ -145,7 +135,33 @@ def make_half_sums(dot4, start):
     return half_sums
 
 
-def make_add_pair(half_sums):
+@device
+def as_stored(w):
+    return w
+
+
+def biased_sums(shift):
+    """`half_sums` for weights stored with a bias, w + (128 >> shift) in 0..127, and `ready` that they first go through.
+
+    Bias * sum of the activations has to come off. Where one side of a product is unsigned anyway, the bias is made 128,
+    once for a block and all rows: what that adds stands in memory as it is. Elsewhere each row shifts it.
+    """
+    rest = 128 - (128 >> shift)
+
+    @device
+    def add_rest(w):
+        return w + splat_i8x64(rest)
+
+    @device
+    def start(n16):
+        return sra(broadcast_i32(n16), shift)
+
+    if UNSIGNED_BY_SIGNED:
+        return for_each(add_rest), make_half_sums(dot4_i8, start_i8)
+    return as_stored, make_half_sums(dot4_u7, start)
+
+
+def make_add_pair(ready, half_sums):
     """For formats with one scale per 32 weights: acc[j % 8] = fma(RN(S d), da[j], acc[j % 8]).
 
     Blocks j and j + 1 have weights w and x and scales d0 and d1, float32 x 16.
@@ -153,6 +169,7 @@ def make_add_pair(half_sums):
 
     @device
     def add_pair(j, m, q, da, n16, acc, w, x, d0, d1):
+        w, x = ready(w), ready(x)
         f0 = acc + (j % 8) * (64 * m)
         f1 = f0 + 64 * m
         for t in range(m):
@@ -167,7 +184,7 @@ def make_add_pair(half_sums):
 
 
 sums_u7 = make_half_sums(dot4_u7, from_zero)
-add_pair_i8 = make_add_pair(make_half_sums(dot4_i8, start_i8))
+add_pair_i8 = make_add_pair(as_stored, make_half_sums(dot4_i8, start_i8))      # of weights that are ready
 
 
 @device
@@ -199,7 +216,7 @@ def add_pair_with_minimum(j, m, q, da, ys, acc, w, x, d0, d1, m0, m1):
         store(f1 + t * 64, fma(m1, broadcast_f32(ys + s1 * 4), v))
 
 
-def make_add_pair_16(half_sums, gap):
+def make_add_pair_16(gap, ready, half_sums):
     """For formats with integer scales per 16 weights: S = s[0] * first half + s[1] * last half, exact in float32.
 
     Blocks j and j + gap have weights w and x, integer scales s and r (two float32 x 16 each) and one d.
@@ -207,6 +224,7 @@ def make_add_pair_16(half_sums, gap):
 
     @device
     def add_pair(j, m, q, da, n16, acc, w, x, d, s, r):
+        w, x = ready(w), ready(x)
         f0 = acc + (j % 8) * (64 * m)
         f1 = f0 + gap * (64 * m)
         for t in range(m):

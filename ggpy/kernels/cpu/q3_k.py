@@ -8,15 +8,13 @@ half of 128 weights, bits 2 b, 2 b + 1 of its eight lines belong to its block b.
 from ggpy.formats.k_quants import Q3_K_BLOCK
 from ggpy.gguf import TensorType
 from ggpy.kernels.cpu.blocks import (
-    biased,
+    biased_sums,
     load_4_lines,
     make_add_pair_16,
-    make_half_sums,
     prefetch_lines,
     two_bits,
     with_bit,
 )
-from ggpy.kernels.cpu.dot import dot4_u7
 from ggpy.kernels.cpu.interleave import (
     file_block,
     interleave_bytes,
@@ -31,7 +29,7 @@ from ggpy.kernels.cpu.simd import load_f32x16, load_i32x16, splat_i32x16, to_f32
 FILE = file_block(Q3_K_BLOCK)
 UNIT_BYTES = PACKINGS[TensorType.Q3_K].unit_bytes
 SCALES, HIGH, QS = 64, 256, 768
-add_pair = make_add_pair_16(make_half_sums(dot4_u7, biased(5)), 1)
+add_pair = make_add_pair_16(1, *biased_sums(5))
 
 
 @device

@@ -5,8 +5,7 @@ Packed unit of two blocks, 576 bytes: d of both (16 float16 each), then four lin
 
 from ggpy.formats.q4 import Q4_0_BLOCK
 from ggpy.gguf import TensorType
-from ggpy.kernels.cpu.blocks import biased, make_add_pair, make_half_sums, nibbles, prefetch_lines
-from ggpy.kernels.cpu.dot import dot4_u7
+from ggpy.kernels.cpu.blocks import biased_sums, make_add_pair, nibbles, prefetch_lines
 from ggpy.kernels.cpu.file_units import make_add_biased, nibbles_of_blocks, scales
 from ggpy.kernels.cpu.interleave import file_block, interleave, interleave_half
 from ggpy.kernels.cpu.kernel import device
@@ -18,7 +17,7 @@ from ggpy.kernels.cpu.simd import load_f16x16
 FILE = file_block(Q4_0_BLOCK)
 UNIT_BYTES = PACKINGS[TensorType.Q4_0].unit_bytes
 QS = 64
-add_pair = make_add_pair(make_half_sums(dot4_u7, biased(4)))
+add_pair = make_add_pair(*biased_sums(4))
 
 
 @device

@@ -8,8 +8,7 @@ import numpy as np
 
 from ggpy.formats.q5 import Q5_0_BLOCK
 from ggpy.gguf import TensorType
-from ggpy.kernels.cpu.blocks import biased, bits, bits_up, make_add_pair, make_half_sums, nibbles, prefetch_lines
-from ggpy.kernels.cpu.dot import dot4_u7
+from ggpy.kernels.cpu.blocks import biased_sums, bits, bits_up, make_add_pair, nibbles, prefetch_lines
 from ggpy.kernels.cpu.file_units import make_add_biased, nibbles_of_blocks, scales
 from ggpy.kernels.cpu.interleave import (
     file_block,
@@ -28,7 +27,7 @@ FILE = file_block(Q5_0_BLOCK)
 UNIT_BYTES = PACKINGS[TensorType.Q5_0].unit_bytes
 QH = 64
 BLOCK_BYTES = 320           # of fifth bits and nibbles
-add_pair = make_add_pair(make_half_sums(dot4_u7, biased(3)))
+add_pair = make_add_pair(*biased_sums(3))
 
 
 @device

@@ -9,17 +9,15 @@ the order in which they are read, which memory rewards.
 from ggpy.formats.k_quants import Q6_K_BLOCK
 from ggpy.gguf import TensorType
 from ggpy.kernels.cpu.blocks import (
-    biased,
+    biased_sums,
     bits,
     bits_up,
     high_nibbles,
     load_4_lines,
     low_nibbles,
     make_add_pair_16,
-    make_half_sums,
     prefetch_lines,
 )
-from ggpy.kernels.cpu.dot import dot4_u7
 from ggpy.kernels.cpu.file_units import eights, for_each_block, make_add_biased_16, moved_bits, split_nibbles
 from ggpy.kernels.cpu.interleave import file_block, interleave_bytes, widen_half
 from ggpy.kernels.cpu.kernel import device
@@ -33,7 +31,7 @@ FILE = file_block(Q6_K_BLOCK)
 UNIT_BYTES = PACKINGS[TensorType.Q6_K].unit_bytes
 SCALES, HALVES, HALF_BYTES = 64, 320, 1536
 LOW_BITS = 512              # behind the high bits of a half
-add_pair = make_add_pair_16(make_half_sums(dot4_u7, biased(2)), 2)
+add_pair = make_add_pair_16(2, *biased_sums(2))
 
 
 @device
