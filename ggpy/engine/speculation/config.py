@@ -26,7 +26,7 @@ class SpeculationConfig:
     n_max: int = 15                 # tokens guessed at once; with the row before them they fill a chunk of the kernels
     n_min: int = 0                  # fewer than these are not worth a try
     p_min: float = 0.0              # guessing stops before a token that its proposer finds less probable
-    ngram_min: int = 2              # tokens that must have occurred before for what followed them to be proposed
+    ngram_min: int = 1              # tokens that must have occurred before for what followed them to be proposed
     ngram_max: int = 64             # longer agreement makes no difference
     past_tokens: int = 2**16        # tokens of past answers that are kept
     # for measurements alone: at each step the draft model guesses, and its guess at each position is taken as often as

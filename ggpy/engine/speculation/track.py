@@ -16,7 +16,7 @@ MEMORY = 0.96           # a result of a request counts so much less with each th
 LONG_MEMORY = 0.98      # the same of all requests' results
 WEIGHT = 4.0            # how many tokens' results it takes to outweigh what is known of other requests
 FIRST_RATES = {
-    "ngram 1": 0.2, "ngram 2": 0.5, "ngram 4": 0.75, "ngram 8": 0.87, "ngram 16": 0.94, "ngram 32": 0.97,
+    "ngram 1": 0.15, "ngram 2": 0.5, "ngram 4": 0.75, "ngram 8": 0.87, "ngram 16": 0.94, "ngram 32": 0.97,
     "ngram 64": 0.98, "draft": 0.85,
 }
 USUAL_RATE = 0.8        # of other kinds
