@@ -7,7 +7,7 @@ ROW_MULTIPLE = 4        # kernels take rows in groups
 FIRST_ROWS = 64         # while nothing is known
 MEMORY = 0.5            # how much of what was measured before counts beside the newest step
 ALONE = 4               # a step may be so much longer while nobody generates
-LONGEST = 1.25          # of `step_ms`: what hardly any step should exceed
+LONGEST = 1.15          # of `step_ms`: what hardly any step should exceed
 MOST_EXCESS = 0.5       # what no planning helps against
 EXCESS_MEMORY = 0.99    # it takes a hundred steps to trust a machine again
 

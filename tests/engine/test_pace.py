@@ -15,13 +15,13 @@ def seen(*durations_ms: float) -> Pace:
 
 @pytest.mark.parametrize(("slow_ms", "rows"), [(64, 80), (76.8, 80), (96, 64), (640, 64)])
 def test_steps_are_planned_shorter_where_some_take_longer_than_expected(slow_ms: float, rows: int) -> None:
-    """1 ms a row: a quarter more is no harm, half as much again would be 120 ms, and more cannot be planned for."""
+    """1 ms a row: a fifth more hardly counts, half as much again would be 120 ms, and more cannot be planned for."""
     assert seen(64, slow_ms, *[64] * 20).rows(512, 1) == pytest.approx(rows, abs=8)
 
 
 def test_a_machine_that_is_steady_again_is_trusted_again() -> None:
-    """It takes about a hundred steps."""
-    assert seen(64, 96, *[64] * 20).rows(512, 1) < seen(64, 96, *[64] * 100).rows(512, 1) == 80
+    """It takes some time."""
+    assert seen(64, 96, *[64] * 20).rows(512, 1) < seen(64, 96, *[64] * 200).rows(512, 1) == 80
 
 
 def test_rows_of_larger_steps_are_not_unexpectedly_slow() -> None:
