@@ -5,6 +5,7 @@ import csv
 import io
 import json
 import sqlite3
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -193,6 +194,30 @@ def test_bandwidth_is_measured_beside_each_run(
     bandwidths = [json.loads(line)["bandwidth"] for line in capsys.readouterr().out.splitlines()]
     assert asked == [2, 2, 2, 2, 1, 1, 1, 1]
     assert bandwidths == pytest.approx([6.0, 6.0, 3.0, 3.0])
+
+
+def test_what_memory_is_read_for_is_there_only_beside_its_model(
+        arch_model: Load, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model is loaded by what memory is free: nothing is taken of it before, nothing is left of the last model's."""
+    events: list[str] = []
+
+    class Model(MeasuredModel):
+        def __init__(self, settings: ModelSettings, **sizes: int) -> None:
+            events.append("model")
+            super().__init__(settings, **sizes)
+
+    class Reader:
+        def __init__(self, n_threads: int) -> None:
+            events.append(f"{n_threads} readers")
+            weakref.finalize(self, events.append, f"{n_threads} readers gone")
+
+        def read(self, _seconds: float) -> list[float]:
+            return [1e9]
+
+    monkeypatch.setattr(bench_measure, "MeasuredModel", Model)
+    monkeypatch.setattr(bench_measure, "MemoryReader", Reader)
+    assert cli.main(["bench", str(arch_model("llama").path), "-p", "1", "-n", "1", "-t", "1,2", "-r", "1"]) == 0
+    assert events == ["model", "1 readers", "1 readers gone", "model", "2 readers", "2 readers gone"]
 
 
 def test_steps_compute_what_they_stand_for(arch_model: Load) -> None:
