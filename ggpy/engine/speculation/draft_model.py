@@ -32,6 +32,7 @@ class Draft:
     kv: SequenceKV
     n_tokens: int = 0                   # of the request, when the last guess was made
     guess: tuple[int, ...] = ()         # behind these; all but the last one have been computed
+    n_known: int = 0                    # tokens of the request that the draft model is sure to have
 
     @property
     def n_computed(self) -> int:
@@ -62,9 +63,13 @@ class DraftModel:
         self.n_read = 0                         # tokens that were read before the last guesses
         self.n_read_of_answers = 0              # of these, tokens of answers
         self._drafts: dict[int, Draft] = {}     # by request, the one used longest ago first
+        self._unreadable: set[int] = set()      # requests with a token that this model does not have
 
     def propose_all(self, requests: Sequence[Request], n_max: int) -> list[Proposal]:
-        """For each request at most `n_max` tokens, none where its tokens have not been read yet."""
+        """For each request at most `n_max` tokens.
+
+        None where its tokens have not been read yet, or one of them is padding that only the target's vocabulary has.
+        """
         ready = self._read(requests, n_max)
         guesses: dict[int, list[int]] = {draft.request.id: [] for draft, _ in ready}
         confidences: dict[int, list[float]] = {draft.request.id: [] for draft, _ in ready}
@@ -88,13 +93,13 @@ class DraftModel:
 
     def finished(self, request: Request) -> None:
         """Let go of its pages."""
-        draft = self._drafts.pop(request.id, None)
-        if draft is not None:
-            self._cache.close(draft.kv)
+        self._unreadable.discard(request.id)
+        self._close(self._drafts.pop(request.id, None))
 
     def reset(self) -> None:
         """Forget all requests and pages, whatever state a failure left them in."""
         self._drafts.clear()
+        self._unreadable.clear()
         self._cache.clear()
 
     def close(self) -> None:
@@ -134,12 +139,17 @@ class DraftModel:
         return list(zip(ready, choices, strict=True))
 
     def _opened(self, request: Request, n_max: int, others: Sequence[Request]) -> Draft | None:
-        """Its draft, with pages for all tokens and a guess; None if there are none, or its context has no room."""
+        """Its draft, with pages for all tokens and a guess; None if there are none, or its context has no room, or the
+        model lacks a token."""
         draft = self._drafts.pop(request.id, None)
         n_wanted = len(request.tokens) + n_max
+        if not self._can_read(request, 0 if draft is None else draft.n_known):
+            self._close(draft)
+            return None
         if draft is None:
             draft = Draft(request, self._cache.open(request.tokens, request.salt))
         self._drafts[request.id] = draft        # used last
+        draft.n_known = len(request.tokens)
         if n_wanted > self._backend.table_pages * PAGE_TOKENS:
             return None
         while not self._cache.reserve(draft.kv, n_wanted):
@@ -148,6 +158,19 @@ class DraftModel:
                 return None
             self.finished(idle)
         return draft
+
+    def _can_read(self, request: Request, n_known: int) -> bool:
+        """Whether the model has all tokens of `request`, as it has the first `n_known`."""
+        if request.id in self._unreadable:
+            return False
+        if max(request.tokens[n_known:], default=0) < self._backend.n_vocab:
+            return True
+        self._unreadable.add(request.id)
+        return False
+
+    def _close(self, draft: Draft | None) -> None:
+        if draft is not None:
+            self._cache.close(draft.kv)
 
     def _forward(self, sequences: Sequence[StepSequence]) -> list[tuple[int, float]]:
         """For each sequence with an output its most probable token and, if p_min asks for it, the probability; else 1.

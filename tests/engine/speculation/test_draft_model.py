@@ -143,6 +143,21 @@ def test_tokens_that_the_target_lacks_are_not_guessed() -> None:
     assert max(drafts.propose_all([Request([3])], 8)[0].tokens) < 5
 
 
+def test_a_request_with_a_token_that_the_draft_model_lacks_gets_no_guesses() -> None:
+    """The target's vocabulary is padded: no step has the token, which the draft model has no row for; others go on."""
+    backend = PagedHash()
+    backend.n_vocab = 20
+    drafts = DraftModel(cast(Backend, backend), N_VOCAB)
+    padded, other = Request([1, 2, 3, 20, 5]), Request([7, 8])
+    assert [len(each.tokens) for each in drafts.propose_all([padded, other], 2)] == [0, 2]
+    assert backend.steps == [[(0, 2, 1)], [(2, 1, 1)]]
+    other.tokens.append(N_VOCAB - 1)        # an answer may come upon one as well
+    assert [len(each.tokens) for each in drafts.propose_all([padded, other], 2)] == [0, 0]
+    drafts.finished(padded)
+    drafts.finished(other)
+    assert len(backend.steps) == 2
+
+
 def test_pages_of_finished_requests_are_reused() -> None:
     """The next request with the same beginning reads only the rest; a reset forgets even these."""
     drafts, backend = model(max_tokens=64)
