@@ -7,7 +7,7 @@ import pytest
 
 from ggpy.backends.base import PAGE_TOKENS, CacheTypes
 from ggpy.backends.reference import evaluate
-from ggpy.errors import ConfigError, OutOfMemoryError
+from ggpy.errors import ConfigError, OutOfMemoryError, RequestError
 from ggpy.gguf import GGUFFile
 from ggpy.models import build_model
 from tests.backends.steps import cpu, in_chunks, pages, sequence
@@ -177,3 +177,26 @@ def test_memory_that_the_system_does_not_give_is_an_error_that_says_for_what(arc
     with pytest.raises(OutOfMemoryError, match=r"keys and values: .* GB of memory are needed"), cpu(
             arch_model("llama"), n_pages=1 << 50):
         pass
+
+
+@pytest.mark.parametrize("token", [-1, 1 << 30, None])
+@pytest.mark.parametrize("n_sequences", [1, 2])
+def test_a_token_without_a_row_is_an_error_and_nothing_is_read(
+        token: int | None, n_sequences: int, arch_model: Load) -> None:
+    """Kernels read wherever they are told to; None is the first one beyond the vocabulary."""
+    with cpu(arch_model("llama_q8_0")) as backend:
+        wrong = backend.n_vocab if token is None else token
+        steps = [sequence(backend, [5], 0, pages(0), 1), sequence(backend, [wrong], 0, pages(1), 1)]
+        with pytest.raises(RequestError, match=f"token {wrong} is not in the vocabulary; expected 0 to"):
+            backend.forward(steps[-n_sequences:])
+
+
+def test_a_position_that_was_not_learnt_is_an_error_and_nothing_is_read(arch_model: Load) -> None:
+    """The positions of this model are a tensor."""
+    model = arch_model("gpt2")
+    n = GGUFFile(model.path).tensors["position_embd.weight"].shape[0]
+    with cpu(model, n_pages=n // PAGE_TOKENS + 1, max_tokens=n + 1) as backend:
+        ids = pages(*range(n // PAGE_TOKENS + 1))
+        backend.forward([sequence(backend, [5] * n, 0, ids, 1)])
+        with pytest.raises(RequestError, match=f"position {n:,} is beyond the model's last one, {n - 1:,}"):
+            backend.forward([sequence(backend, [5], n, ids, 1)])

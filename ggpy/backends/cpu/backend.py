@@ -18,7 +18,7 @@ from ggpy.backends.cpu.tape import Tape
 from ggpy.backends.cpu.trace import StepTrace, Work, work_of
 from ggpy.backends.cpu.weights import WeightStore, packed_bytes
 from ggpy.backends.key_offset import key_offset
-from ggpy.errors import ConfigError
+from ggpy.errors import ConfigError, RequestError
 from ggpy.formats import dequantize
 from ggpy.gguf import GGUFFile, TensorInfo
 from ggpy.graph.lower import lower
@@ -89,6 +89,8 @@ class CpuBackend:
         self._outputs = {kind: self._arena.floats(plan.offsets[buffer], self.max_outputs, buffer.row_bytes // 4)
                          for kind, buffer in plan.outputs.items()}
         self.n_vocab = next(op.weight.shape[0] for op, _ in plan.embeds if op.index == "token")
+        self._n_positions = min((op.weight.shape[0] for op, _ in plan.embeds if op.index == "position"),
+                                default=self.table_pages * PAGE_TOKENS)
         self.n_embd = self._outputs["hidden"].shape[1]
         self.n_classes = self._outputs["scores"].shape[1] if "scores" in self._outputs else 0
         self.is_encoder = "logits" not in self._outputs
@@ -146,6 +148,7 @@ class CpuBackend:
         """Lays out the rows of a step, and embeds their tokens where the tape does not; returns how many rows of output
         it has, and its tape."""
         n_tokens, n_outputs = self._step.fill(sequences)
+        self._check_rows(n_tokens)
         has_adapters = self._adapters.fill(sequences)
         for op, weights, rows in self._embeds if has_adapters else self._embeds_without_kernel:
             index = self._step.embed_rows(op.index)
@@ -157,6 +160,16 @@ class CpuBackend:
         for memory in self._rope.values():
             memory.fill(self._step.positions[:n_tokens], self._step.n_positions)
         return n_outputs, self._adapted_tape if has_adapters else self._tape
+
+    def _check_rows(self, n_tokens: int) -> None:
+        """Raises RequestError unless the embeddings have all rows of the step: kernels read wherever they are sent."""
+        tokens = self._step.tokens[:n_tokens]
+        if tokens.view(np.uint32).max(initial=0) >= self.n_vocab:       # negative ones are large ones there
+            token = next(token for token in tokens.tolist() if not 0 <= token < self.n_vocab)
+            raise RequestError(f"token {token} is not in the vocabulary; expected 0 to {self.n_vocab - 1:,}")
+        if self._step.n_positions > self._n_positions:
+            raise RequestError(f"position {self._step.n_positions - 1:,} is beyond the model's last one, "
+                               f"{self._n_positions - 1:,}; take fewer tokens")
 
     def work(self, sequences: Sequence[StepSequence]) -> list[Work]:
         """What each entry of the tape has to read and compute in a step of `sequences`, without adapters."""
