@@ -13,7 +13,7 @@ from ggpy.backends.base import Scales, StepSequence
 from ggpy.backends.cpu import CpuBackend
 from ggpy.backends.reference import evaluate
 from ggpy.gguf import GGUFFile
-from ggpy.graph.adapters import Adapter
+from ggpy.graph.adapters import Adapter, LowRank
 from ggpy.models import build_model
 from ggpy.models.adapters import read_adapter
 from tests.backends.steps import cpu, pages, sequence
@@ -136,3 +136,18 @@ def test_bits_do_not_depend_on_threads_and_chunks(arch_model: Load, tmp_path: Pa
     assert np.array_equal(np.array(found), expected[last])
     with cpu(model, adapters=[adapter], n_threads=1) as backend:
         assert np.array_equal(forward(backend, (model.tokens, scales))[0], expected)
+
+
+def test_embeddings_stay_a_kernels_where_no_adapter_adds_to_them(arch_model: Load, tmp_path: Path) -> None:
+    """Looking them up with NumPy takes far longer, and is for adapters of the embedding alone; bits are the same."""
+    model = arch_model("llama_q8_0")
+    adapter = adapter_of(model, random_factors(model, ("blk.0.attn_q.weight",)), tmp_path / "adapter.gguf")
+    n_vocab, n_embd = GGUFFile(model.path).tensors["token_embd.weight"].shape
+    none = LowRank(np.zeros((1, n_vocab), np.float32), np.zeros((n_embd, 1), np.float32))
+    found = []
+    for each, by_kernel in ((adapter, True), (replace(adapter, embedding=none), False)):
+        with cpu(model, adapters=[each]) as backend:
+            kernels = {entry.kernel for entry in backend._adapted_tape.entries}
+            assert any(name.startswith("embed.") for name in kernels) == by_kernel
+            found.append(forward(backend, (model.tokens, ((0, 0.5),)))[0])
+    assert np.array_equal(found[0], found[1])

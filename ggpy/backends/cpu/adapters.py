@@ -17,6 +17,7 @@ class AdapterMemory:
         self.n_adapters = len(adapters)
         self.scales = np.zeros((max_tokens, len(adapters)), np.float32)
         self._embeddings = [adapter.embedding for adapter in adapters]
+        self.has_embeddings = any(term is not None for term in self._embeddings)
         self._factors: list[npt.NDArray[np.float32]] = []       # what the tables have addresses of
         self._terms = {name: self._table(name, adapters) for adapter in adapters for name in adapter.linear}
         self.max_rank = max((len(term.a) for adapter in adapters for term in adapter.linear.values()), default=0)

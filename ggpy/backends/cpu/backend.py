@@ -150,12 +150,13 @@ class CpuBackend:
         n_tokens, n_outputs = self._step.fill(sequences)
         self._check_rows(n_tokens)
         has_adapters = self._adapters.fill(sequences)
-        for op, weights, rows in self._embeds if has_adapters else self._embeds_without_kernel:
+        adds_to_embeddings = has_adapters and self._adapters.has_embeddings
+        for op, weights, rows in self._embeds if adds_to_embeddings else self._embeds_without_kernel:
             index = self._step.embed_rows(op.index)
             with np.errstate(all="ignore"):     # damaged weights show as logits that are no numbers
                 values = dequantize(weights[index], op.weight.type)
                 np.multiply(values, np.float32(op.scale), out=rows[:n_tokens])
-            if has_adapters and op.index == "token":
+            if adds_to_embeddings and op.index == "token":
                 self._adapters.add_to_embeddings(sequences, rows)
         for memory in self._rope.values():
             memory.fill(self._step.positions[:n_tokens], self._step.n_positions)

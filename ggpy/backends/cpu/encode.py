@@ -80,9 +80,9 @@ class Encoder:
     def encode(self, *, with_adapters: bool = False) -> list[Entry]:
         """The tape's entries in order, those of low-rank adapters among them only if they are wanted.
 
-        With adapters, which may add to embeddings, these are there before the tape runs.
+        Where adapters add to embeddings, these are there before the tape runs.
         """
-        entries = [] if with_adapters else self._embeds()
+        entries = [] if with_adapters and self.adapters.has_embeddings else self._embeds()
         return entries + [entry for task in self.plan.tasks for entry in self._entries(task, with_adapters)]
 
     def _embeds(self) -> list[Entry]:
