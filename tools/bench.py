@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import logging
+import math
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -19,12 +20,14 @@ from ggpy.hub import names
 from ggpy.machine import usable_cores
 from ggpy.tools.bench_flags import kv_types, pairs, positive_numbers, repacks, whole_numbers
 from ggpy.tools.bench_output import FORMATS, BatchedMarkdown, Markdown, Printer
-from ggpy.tools.flags import whole_number
+from ggpy.tools.flags import positive_number, whole_number
 
 if TYPE_CHECKING:
     from ggpy.tools.bench_tests import BatchedTest, Test
 
 logger = logging.getLogger("ggpy")
+
+MAX_DELAY_S = 86400     # a day
 
 # of llama-bench, each with a value; there is nothing that they could change here
 IGNORED = (("-ngl", "--n-gpu-layers"), ("-fa", "--flash-attn"), ("-mmp", "--mmap"), ("-dio", "--direct-io"),
@@ -66,10 +69,20 @@ def _add_tests(parser: argparse.ArgumentParser) -> None:
                        help="as llama-batched-bench: N sequences read -p tokens each, then generate -n")
     group.add_argument("-r", "--repetitions", type=whole_number(1), default=5, metavar="N",
                        help="of each test (default: 5)")
-    group.add_argument("--delay", type=float, default=0, metavar="S", help="seconds between tests (default: 0)")
+    group.add_argument("--delay", type=_delay, default=0, metavar="S", help="seconds between tests (default: 0)")
     group.add_argument("--no-warmup", action="store_true", help="measure from the first pass on")
-    group.add_argument("--bandwidth", type=float, metavar="GB/S",
+    group.add_argument("--bandwidth", type=positive_number, metavar="GB/S",
                        help="how fast memory is read, for the roofline; without it this is measured beside each run")
+
+
+def _delay(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= MAX_DELAY_S:
+        raise argparse.ArgumentTypeError(f"expected 0 to {MAX_DELAY_S} seconds")
+    return value
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:

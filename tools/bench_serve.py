@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ggpy.errors import GgpyError, RequestError
-from ggpy.tools.flags import add_model_flags, model_options, whole_number
+from ggpy.tools.flags import add_model_flags, model_options, positive_number, whole_number
 from ggpy.tools.parser import Parser
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _add_workload_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--workload", choices=WORKLOAD_NAMES, default="chat", help="see above (default: chat)")
     group.add_argument("-n", "--n-requests", type=whole_number(1), default=32, metavar="N",
                        help="requests, or sessions of agents (default: 32)")
-    group.add_argument("--scale", type=_positive, default=1.0, metavar="X",
+    group.add_argument("--scale", type=positive_number, default=1.0, metavar="X",
                        help="makes all texts so many times as long")
     group.add_argument("-s", "--seed", type=whole_number(0), default=0, metavar="N",
                        help="of the workload (default: 0)")
@@ -90,11 +90,11 @@ def _add_load_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--rate", type=_rates, metavar="R,...",
                        help="sessions a second instead, at random times; of several, each is a run")
     group.add_argument("--replay", action="store_true", help="at the times of the workload instead")
-    group.add_argument("--time-scale", type=_positive, default=1.0, metavar="X",
+    group.add_argument("--time-scale", type=positive_number, default=1.0, metavar="X",
                        help="makes these times so many times as long")
-    group.add_argument("--slo-ttft", type=_positive, metavar="MS", help="goal for the time to the first token")
-    group.add_argument("--slo-tpot", type=_positive, metavar="MS", help="goal for the time per token after it")
-    group.add_argument("--slo-e2e", type=_positive, metavar="MS", help="goal for the time of the whole answer")
+    group.add_argument("--slo-ttft", type=positive_number, metavar="MS", help="goal for the time to the first token")
+    group.add_argument("--slo-tpot", type=positive_number, metavar="MS", help="goal for the time per token after it")
+    group.add_argument("--slo-e2e", type=positive_number, metavar="MS", help="goal for the time of the whole answer")
     group.add_argument("--no-warmup", action="store_true", help="measure from the first request on")
 
 
@@ -105,15 +105,8 @@ def _add_output_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--progress", action="store_true", help="say on stderr how many requests have ended")
 
 
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError("expected a number above 0")
-    return value
-
-
 def _rates(text: str) -> list[float]:
-    return [_positive(part) for part in text.split(",")]
+    return [positive_number(part) for part in text.split(",")]
 
 
 def main(args: argparse.Namespace) -> int:

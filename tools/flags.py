@@ -207,6 +207,17 @@ def whole_number(least: int, most: int | None = None, *, or_zero: bool = False,
     return read
 
 
+def positive_number(text: str) -> float:
+    """Reads finite numbers above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError("expected a number above 0")
+    return value
+
+
 def add_model_flags(parser: argparse.ArgumentParser) -> None:
     """How the model is loaded and run."""
     group = parser.add_argument_group("loading")
@@ -215,8 +226,9 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--pool-tokens", type=whole_number(2, or_zero=True), default=0, metavar="N",
                        help="tokens whose keys and values are kept, earlier conversations' too; 0: as -c (default: 0)")
     group.add_argument("--step-ms", type=_milliseconds, default=DEFAULT_STEP_MS, metavar="MS",
-                       help="read prompts in steps of about so long while others generate, if that makes "
-                       f"reading no slower; 0: any (default: {DEFAULT_STEP_MS:g})")
+                       help="read prompts in steps of about so long, but at least 8 tokens, while others "
+                       "generate, four times as long while nobody does; 0: of any length (default: "
+                       f"{DEFAULT_STEP_MS:g})")
     group.add_argument("--cache-audit", type=_one_in, default=0, metavar="1/N",
                        help="of N prompts that the cache has a part of, compute that of one again, while others go on, "
                        "and compare every bit; what differs is logged as an error (default: none)")

@@ -158,7 +158,8 @@ def test_flags_of_other_devices_are_named_and_ignored(arch_model: Load, capsys: 
 
 
 @pytest.mark.parametrize("arguments", [
-    ["-r", "0"], ["-t", "0"], ["-ub", "1,0"], ["-p", "x"], ["-npl", "2", "-pg", "4,4"], ["-ctk", "q9"]])
+    ["-r", "0"], ["-t", "0"], ["-ub", "1,0"], ["-p", "x"], ["-npl", "2", "-pg", "4,4"], ["-ctk", "q9"],
+    ["--bandwidth", "0"], ["--bandwidth", "nan"], ["--bandwidth", "x"], ["--delay", "-1"], ["--delay", "inf"]])
 def test_what_cannot_be_measured_is_wrong_usage(
         arguments: list[str], arch_model: Load, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit code 2, and a line with the flag's name."""

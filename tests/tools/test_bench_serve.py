@@ -73,7 +73,7 @@ def test_what_does_not_fit_the_context_is_left_out_aloud(
     (["x.gguf", "--url", "http://127.0.0.1:9"], "give a model or the --url of a server"),
     (["x.gguf", "--rate", "1", "--clients", "2"], "--clients, --rate and --replay exclude each other"),
     (["x.gguf", "--rate", "1,0"], "--rate 1,0: expected a number above 0"),
-    (["x.gguf", "--scale", "x"], "--scale x: expected X"),
+    (["x.gguf", "--scale", "x"], "--scale x: expected a number above 0"),
 ])
 def test_wrong_usage_is_one_line(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Before anything is loaded."""
