@@ -22,6 +22,7 @@ import anthropic
 import openai
 
 from bench.agent_session import Agent, AnthropicAgent, OpenAIAgent, Recorder, Replay, replay, session
+from bench.choices import some_of
 from bench.environment import commit, machine
 from ggpy.engine.config import SamplingParams
 from ggpy.hub.resolve import resolve_model
@@ -30,6 +31,7 @@ from ggpy.server.settings import ServerSettings
 from tests.server.conftest import Served
 
 MODEL = "qwen2.5-coder:0.5b"
+APIS = ("openai", "anthropic")
 N_CTX = 16384
 TIMEOUT_S = 600.0
 
@@ -38,7 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Play the session with each API and print what came of it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", nargs="?", default=MODEL)
-    parser.add_argument("--api", default="openai,anthropic", help="openai, anthropic or both (default)")
+    parser.add_argument("--api", type=some_of(APIS), default=list(APIS), metavar="APIS",
+                        help="openai, anthropic or both (default)")
     parser.add_argument("--template", type=Path, metavar="FILE", help="a chat template in place of the model's")
     args = parser.parse_args(argv)
     template = None if args.template is None else args.template.read_text(encoding="utf-8")
@@ -46,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                               sampling_of=lambda _: SamplingParams(temperature=0))
     served = Served(settings, resolve_model(args.model))
     try:
-        for name in args.api.split(","):
+        for name in args.api:
             found = play(served, name)
             print(found.table(), flush=True)
             print(json.dumps({"benchmark": "agent_replay", "model": args.model, "api": name, "share": found.share,
@@ -57,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def play(served: Served, name: str) -> Replay:
-    """The session through the client called `name`."""
+    """The session through the client called `name`, one of APIS."""
     loaded = served.server.models.single.loaded
     assert loaded is not None
     recorder, generate = Recorder(loaded), loaded.client.generate
@@ -71,9 +74,7 @@ def play(served: Served, name: str) -> Replay:
 def agent_called(name: str, url: str) -> Agent:
     if name == "openai":
         return OpenAIAgent(openai.OpenAI(base_url=f"{url}/v1", api_key="none", timeout=TIMEOUT_S), "model")
-    if name == "anthropic":
-        return AnthropicAgent(anthropic.Anthropic(base_url=url, api_key="none", timeout=TIMEOUT_S), "model")
-    raise SystemExit(f"agent_replay: --api {name}: expected openai or anthropic")
+    return AnthropicAgent(anthropic.Anthropic(base_url=url, api_key="none", timeout=TIMEOUT_S), "model")
 
 
 if __name__ == "__main__":

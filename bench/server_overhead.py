@@ -28,6 +28,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench.chat_targets import CHAT_SERVERS, MODEL, Chats, server
+from bench.choices import some_of
 from bench.environment import commit, machine
 from bench.llama_server import running
 from ggpy.hub.resolve import resolve_model
@@ -131,15 +132,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", nargs="?", default="smollm2", metavar="MODEL")
     parser.add_argument("-t", "--threads", type=int, default=2, help="of the engine (default 2)")
-    parser.add_argument("--routes", default=",".join(ROUTES), help="separated by commas (default: all of them)")
+    parser.add_argument("--routes", type=some_of(list(ROUTES)), default=list(ROUTES), metavar="ROUTES",
+                        help="separated by commas (default: all of them)")
     parser.add_argument("--rounds", type=int, default=2, help="through everything (default 2)")
     args = parser.parse_args()
-    routes = args.routes.split(",")
-    if unknown := [route for route in routes if route not in ROUTES]:
-        parser.error(f"--routes: {unknown[0]!r} is unknown, expected some of {', '.join(ROUTES)}")
     path = resolve_model(args.model)
     print(f"{machine()}; ggpy {commit()}; {path.name}, {args.threads} threads\n")
-    figures = asyncio.run(compare(path, args.threads, routes, args.rounds))
+    figures = asyncio.run(compare(path, args.threads, args.routes, args.rounds))
     print_tables(figures)
     results: dict[str, dict[str, Any]] = {
         "tokens_per_s": {which: found.tokens_per_s for which, found in figures.items()},

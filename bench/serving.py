@@ -32,6 +32,7 @@ from typing import Any, TypeVar
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import llama_server
+from bench.choices import some_of
 from bench.environment import commit, machine
 from bench.stalls import Stall, measure_stall
 from ggpy.backends.base import kv_bytes
@@ -47,6 +48,7 @@ from ggpy.tools.bench_serve_output import notes, table
 from ggpy.tools.bench_serve_plan import Plan, PlannedRequest, expected_answer, expected_prompts
 from ggpy.tools.bench_serve_targets import LlamaServer, Target
 from ggpy.tools.bench_serve_workloads import Size, agent, chat, edit
+from ggpy.tools.flags import positive_number
 
 CASES = ("agent", "chats", "stall", "edit", "pressure")
 N_WARM_UP_TOKENS = 512          # room for the requests that are not measured
@@ -188,31 +190,23 @@ def parse_arguments() -> argparse.Namespace:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", nargs="?", default="smollm2", metavar="MODEL")
-    parser.add_argument("--case", type=_choices(CASES), default=list(CASES), metavar="CASES", help="default: all")
+    parser.add_argument("--case", type=some_of(CASES), default=list(CASES), metavar="CASES", help="default: all")
     parser.add_argument("--peer-bin", type=Path, metavar="DIR", help="where llama-server is")
     parser.add_argument("--peer-flags", default="", metavar="FLAGS", help="further flags of llama-server, in one word")
     parser.add_argument("--no-drafts", action="store_true", help="ours without guessed tokens, as llama-server is")
-    parser.add_argument("--pool", type=_choices(("all", "half")), default=["all", "half"], metavar="POOLS",
+    parser.add_argument("--pool", type=some_of(("all", "half")), default=["all", "half"], metavar="POOLS",
                         help="of the agents: all, half or both (default)")
     parser.add_argument("--sessions", type=int, default=50, help="of agents (default 50)")
     parser.add_argument("--requests", type=int, default=32, help="of the chats (default 32)")
     parser.add_argument("--clients", type=int, default=8, help="default 8")
     parser.add_argument("--prompt", type=int, default=8000, help="tokens of the long prompt (default 8000)")
-    parser.add_argument("--scale", type=float, default=0.5, help="of all lengths but that one's (default 0.5)")
+    parser.add_argument("--scale", type=positive_number, default=0.5, metavar="X",
+                        help="of all lengths but that one's (default 0.5)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("-t", "--threads", type=int, default=2, help="of each engine (default 2)")
     args = parser.parse_args()
     args.path = resolve_model(args.model)
     return args
-
-
-def _choices(known: Sequence[str]) -> Callable[[str], list[str]]:
-    def read(text: str) -> list[str]:
-        if unknown := [name for name in text.split(",") if name not in known]:
-            raise argparse.ArgumentTypeError(f"{unknown[0]!r}: expected some of {', '.join(known)}")
-        return text.split(",")
-
-    return read
 
 
 def main() -> None:

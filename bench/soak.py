@@ -37,6 +37,7 @@ from bench.environment import commit, machine
 from bench.soak_load import N_SLOTS, PATHS, Case, Load, make_cases, text_of
 from ggpy import config
 from ggpy.hub.resolve import resolve_model
+from ggpy.tools.flags import positive_number
 from tests.models.arch_data import load_roomy
 
 N_CTX = 4096
@@ -95,7 +96,7 @@ class Held:
     pauses_ms: list[float]  # of the garbage collector
 
     @property
-    def is_counted(self) -> tuple[int, ...]:
+    def counts(self) -> tuple[int, ...]:
         """What must be the same before and after; threads of the pool are made when they are first needed."""
         return self.n_tasks, self.n_descriptors, self.n_pages, self.n_requests
 
@@ -179,10 +180,10 @@ async def settled(served: Served, model: str, before: Held | None) -> Held:
     async with aiohttp.ClientSession(served.url, timeout=aiohttp.ClientTimeout(total=START_S)) as session:
         end_s = time.monotonic() + QUIET_S
         held = await served.held(session, model)
-        while time.monotonic() < end_s and (before is None or held.is_counted != before.is_counted):
+        while time.monotonic() < end_s and (before is None or held.counts != before.counts):
             await asyncio.sleep(1)
             held, last = await served.held(session, model), held
-            if before is None and held.is_counted == last.is_counted:
+            if before is None and held.counts == last.counts:
                 break
         return held
 
@@ -226,7 +227,7 @@ async def soak(served: Served, seconds: float, n_clients: int, seed: int) -> dic
             "crashes": int(has_crashed), "slowest_s": round(tally.slowest_s, 1),
             "longest_collections_ms": sorted(after.pauses_ms)[-5:],
             "n_collections_above_20_ms": sum(pause > 20 for pause in after.pauses_ms),
-            "before": before.is_counted, "after": after.is_counted,
+            "before": before.counts, "after": after.counts,
             "rss_mb_by_minute": [round(rss / 1e6) for _, rss, _ in samples[:: round(60 / SAMPLE_S)]],
             "anonymous_mb_by_minute": [round(rss / 1e6) for _, _, rss in samples[:: round(60 / SAMPLE_S)]],
             "n_threads": [before.n_threads, after.n_threads], "n_blocks": [before.n_blocks, after.n_blocks],
@@ -241,7 +242,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return serve(arguments[1:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", nargs="?", default="smollm2")
-    parser.add_argument("--minutes", type=float, default=30, help="of load (default 30)")
+    parser.add_argument("--minutes", type=positive_number, default=30, help="of load (default 30)")
     parser.add_argument("--clients", type=int, default=N_CLIENTS, help=f"at the same time (default {N_CLIENTS})")
     parser.add_argument("--seed", type=int, default=1, help="of the load (default 1)")
     parser.add_argument("--log", type=Path, help="keep what the server says in this file")

@@ -20,11 +20,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from bench.choices import some_of
 from bench.environment import commit, machine
 from bench.vs_llama_cpp import find_models
 from ggpy import LLM, Completion, SamplingParams, SpeculationConfig
 
 N_CTX = 4096
+PROPOSERS = SpeculationConfig().proposers
 MODULES = ("bisect", "heapq", "reprlib", "shlex", "sched", "fnmatch", "colorsys", "linecache", "keyword", "stat")
 LINES = 60              # of a module that is edited
 EDITS = (
@@ -100,8 +102,8 @@ def main() -> None:
     parser.add_argument("-n", "--tokens", type=int, default=400, help="of an answer at most (default 400)")
     parser.add_argument("-p", "--prompts", type=int, default=len(CHATS), help="prompts of each kind (default all)")
     parser.add_argument("-md", "--draft-model", help="a smaller model with the same vocabulary")
-    parser.add_argument("--proposers", type=lambda text: tuple(text.split(",")), default=SpeculationConfig().proposers,
-                        help="who guesses, separated by commas (default: ngram,past)")
+    parser.add_argument("--proposers", type=some_of(PROPOSERS), default=list(PROPOSERS), metavar="PROPOSERS",
+                        help="who guesses, separated by commas (default: all, draft with -md)")
     args = parser.parse_args()
     print(f"{machine()}, commit {commit()}, {args.threads} threads; decode with drafts to without, median over prompts")
     print(f"{'model':<20} {'workload':<10} {'ratio':>6} {'range':>13} {'tokens/s':>9} {'drafted':>8} {'accepted':>9}")
@@ -109,8 +111,8 @@ def main() -> None:
     for model in find_models(args.models, None):
         common: dict[str, Any] = {"n_ctx": N_CTX, "n_threads": args.threads}
         with (LLM(model.path, speculation=SpeculationConfig(proposers=()), **common) as plain,
-              LLM(model.path, speculation=SpeculationConfig(proposers=args.proposers), draft_model=args.draft_model,
-                  **common) as drafting):
+              LLM(model.path, speculation=SpeculationConfig(proposers=tuple(args.proposers)),
+                  draft_model=args.draft_model, **common) as drafting):
             for llm in (plain, drafting):       # samplers are compiled, and weights read, before anything is timed
                 for temperature in (0.0, 0.8):
                     answer(llm, "Hello!", SamplingParams(max_tokens=8, temperature=temperature, ignore_eos=True))

@@ -33,6 +33,7 @@ from ggpy.engine.structured.constraint import Grammars
 from ggpy.gguf import GGUFFile
 from ggpy.hub.resolve import resolve_model
 from ggpy.text import Tokenizer
+from ggpy.tools.bench_flags import positive_numbers
 
 DATA = Path(__file__).with_name("structured_schemas.jsonl")
 MODELS = ("qwen2.5-coder:0.5b", "smollm2")      # vocabularies of 152,000 and 49,000
@@ -165,10 +166,10 @@ def main() -> None:
     parser.add_argument("models", nargs="*", metavar="MODEL", default=MODELS)
     parser.add_argument("-t", "--threads", type=int, default=2, help="threads (default 2)")
     parser.add_argument("-n", "--tokens", type=int, default=128, help="of each answer (default 128)")
-    parser.add_argument("--streams", default="1,8", help="answers at a time, separated by commas (default 1,8)")
+    parser.add_argument("--streams", type=positive_numbers, default=[1, 8], metavar="N,...",
+                        help="answers at a time, separated by commas (default 1,8)")
     parser.add_argument("--pairs", type=int, default=21, help="pairs of runs; 0: masks alone (default 21)")
     args = parser.parse_args()
-    streams = [int(number) for number in args.streams.split(",")]
     print(f"{machine()}, {args.threads} threads; commit {commit()}; pairs of runs with {args.tokens} tokens an answer")
     results: dict[str, Any] = {}
     for model in args.models:
@@ -177,7 +178,7 @@ def main() -> None:
         print(f"\n{path.name}, {tokenizer.n_vocab:,} tokens\n")
         results[path.stem] = {"n_vocab": tokenizer.n_vocab, "masks": measure_masks(tokenizer)}
         if args.pairs:
-            results[path.stem]["streams"] = measure_loss(path, args.threads, streams, args.tokens, args.pairs)
+            results[path.stem]["streams"] = measure_loss(path, args.threads, args.streams, args.tokens, args.pairs)
     print(json.dumps({"bench": "structured", "machine": machine(), "commit": commit(), "threads": args.threads,
                       "n_tokens": args.tokens, "models": results}))
 

@@ -33,12 +33,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from bench.choices import some_of
 from bench.comparison_report import draw, page
 from bench.engines import LlamaCpp, Ours
 from bench.environment import commit, machine
 from bench.groups import GROUPS, LEVEL_GROUPS
 from bench.units import Key, Unit, append_unit, as_json, load_units, spread
 from ggpy.hub import catalogue
+from ggpy.tools.bench_flags import positive_numbers
 
 BUSY_LOAD = 0.5
 
@@ -155,9 +157,9 @@ def parse_arguments() -> argparse.Namespace:
                         help="a build of llama.cpp; may be repeated with different labels")
     parser.add_argument("--llama-bench", default=os.environ.get("LLAMA_BENCH"), metavar="PATH",
                         help="the same: llama-bench, with llama-batched-bench beside it")
-    parser.add_argument("--only", type=_groups, default=list(GROUPS), metavar="GROUPS",
+    parser.add_argument("--only", type=some_of(list(GROUPS)), default=list(GROUPS), metavar="GROUPS",
                         help=f"separated by commas: {','.join(GROUPS)} (default: all)")
-    parser.add_argument("-t", "--threads", type=_threads, default=[2], metavar="N,...",
+    parser.add_argument("-t", "--threads", type=positive_numbers, default=[2], metavar="N,...",
                         help="threads of each engine (default 2)")
     parser.add_argument("--level", action="append", default=[], metavar="LEVEL=LABEL",
                         help="ours under GGPY_CPU=LEVEL against the build LABEL; may be repeated")
@@ -177,17 +179,6 @@ def parse_arguments() -> argparse.Namespace:
     if args.no_cold:
         args.only = [name for name in args.only if name != "cold"]
     return args
-
-
-def _groups(text: str) -> list[str]:
-    names = text.split(",")
-    if unknown := [name for name in names if name not in GROUPS]:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r}: expected some of {', '.join(GROUPS)}")
-    return names
-
-
-def _threads(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
 
 
 def run(args: argparse.Namespace, units: dict[Key, Unit]) -> None:

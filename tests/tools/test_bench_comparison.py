@@ -1,6 +1,5 @@
 """The comparison with llama.cpp: whose turn it is, what is kept, which build counts, and the page about it."""
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -185,10 +184,3 @@ def test_groups_ask_both_engines_for_the_same(name: str) -> None:
     numbers = {int(word) for word in group.llama_bench if word.isdigit()} - {0}
     assert all(str(number) in group.row for number in numbers if name in ("decode", "prefill", "depth"))
     assert bool(group.llama_bench) != group.is_cold
-
-
-def test_group_names_are_read_from_a_list() -> None:
-    """Separated by commas."""
-    assert vs_llama_cpp._groups("decode,depth") == ["decode", "depth"]
-    with pytest.raises(argparse.ArgumentTypeError, match="'x': expected some of decode, "):
-        vs_llama_cpp._groups("x")
