@@ -46,6 +46,13 @@ class NotFoundError(GgpyError):
     """There is no such path, model or other thing."""
 
 
+class UnknownModelError(NotFoundError):
+    """No model goes by the name that was given."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"model '{name}' not found")
+
+
 class TooLargeError(GgpyError):
     """The body is larger than the server reads."""
 
@@ -104,6 +111,11 @@ def info_of(error: GgpyError) -> ErrorInfo:
     if isinstance(error, errors.GrammarError):
         message = f"Failed to initialize samplers: failed to parse grammar: {message}"
     return ErrorInfo(status, kind, message, getattr(error, "field", None), getattr(error, "details", {}))
+
+
+def unforeseen(error: Exception) -> ErrorInfo:
+    """What a client is told of an error that is the server's own fault."""
+    return ErrorInfo(500, "server_error", f"the server failed ({type(error).__name__})")
 
 
 def llama_body(info: ErrorInfo) -> dict[str, Any]:

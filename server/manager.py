@@ -16,7 +16,8 @@ from ggpy.engine.async_client import AsyncClient
 from ggpy.engine.recording import Recorder
 from ggpy.errors import GgpyError, RequestError
 from ggpy.machine import available_memory_bytes, give_memory_back
-from ggpy.server.errors import LoadingError
+from ggpy.server.errors import LoadingError, UnknownModelError
+from ggpy.server.model_lookup import meant_entry
 from ggpy.server.models import Entry, LoadedModel, State, can_share, open_model, share_model
 from ggpy.server.settings import ServerSettings
 
@@ -57,15 +58,22 @@ class ModelManager:
         return self.is_single and self.single.state == "loading" and self.single.last is None
 
     def find(self, name: str | None) -> Entry:
-        """The model called `name`, by name or alias. Raises RequestError."""
+        """The model called `name`. Raises RequestError if there is no name, UnknownModelError if none goes by it."""
         if self.is_single:
             return self.single
         if not name:
             raise RequestError("model name is missing from the request")
-        for entry in self.entries.values():
-            if name == entry.name or name in entry.aliases:
-                return entry
-        raise RequestError(f"model '{name}' not found")
+        found = meant_entry(self.entries.values(), name)
+        if found is None:
+            raise UnknownModelError(name)
+        return found
+
+    def asked(self, name: str | None) -> Entry:
+        """As `find`, but an unknown name is a RequestError, as in llama-server."""
+        try:
+            return self.find(name)
+        except UnknownModelError as error:
+            raise RequestError(str(error)) from error
 
     @asynccontextmanager
     async def use(self, name: str | None = None, *, autoload: bool | None = None) -> AsyncIterator[LoadedModel]:
@@ -74,7 +82,7 @@ class ModelManager:
         Raises RequestError for an unknown one and for one that is not to be loaded by requests, LoadingError for the
         only model while it loads, and what loading raises.
         """
-        entry = self.find(name)
+        entry = self.asked(name)
         if self.is_starting:
             raise LoadingError("Loading model")
         may_load = self.is_single or (self.settings.autoload if autoload is None else autoload)

@@ -7,7 +7,6 @@ from contextlib import aclosing, asynccontextmanager
 
 from aiohttp import web
 
-from ggpy.errors import RequestError
 from ggpy.server import lanes, sse
 from ggpy.server.anthropic.reply import (
     Ending,
@@ -22,7 +21,6 @@ from ggpy.server.anthropic.reply import (
 from ggpy.server.anthropic.request import MessageRequest, read_request
 from ggpy.server.chat.core import FinishReason, PreparedChat, complete_chat, prepare, stream_chat
 from ggpy.server.context import Server
-from ggpy.server.errors import NotFoundError
 from ggpy.server.fields import Fields, read_fields
 from ggpy.server.generation import Answer
 from ggpy.server.job_fields import read_ping_s
@@ -62,13 +60,9 @@ def is_official(request: web.Request) -> bool:
 
 @asynccontextmanager
 async def model_of(server: Server, fields: Fields) -> AsyncIterator[LoadedModel]:
-    """The model that a request names. Raises NotFoundError for one that there is not."""
+    """The model that a request names. Raises UnknownModelError for one that there is not."""
     name = fields.text("model")
-    try:
-        server.models.find(name)
-    except RequestError as error:
-        raise NotFoundError(str(error)) from error
-    async with server.models.use(name) as model:
+    async with server.models.use(server.models.find(name).name) as model:
         yield model
 
 

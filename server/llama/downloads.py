@@ -15,6 +15,7 @@ from ggpy.server.context import Server
 from ggpy.server.downloads import Pullable, fetched, find_pullable, pulled_as, reload
 from ggpy.server.errors import NotFoundError
 from ggpy.server.fields import read_fields
+from ggpy.server.model_lookup import named_entry
 from ggpy.server.models import Entry
 from ggpy.server.replies import json_response
 from ggpy.server.routes import Route
@@ -42,8 +43,8 @@ def routes(server: Server) -> list[Route]:
         await remove(server, name)
         return json_response({"success": True})
 
-    return [Route("POST", "/models", download, changes_models=True),
-            Route("DELETE", "/models", delete, changes_models=True)]
+    return [Route("POST", "/models", download, changes_server=True),
+            Route("DELETE", "/models", delete, changes_server=True)]
 
 
 def begin(server: Server, name: str) -> None:
@@ -51,21 +52,13 @@ def begin(server: Server, name: str) -> None:
 
     Raises RequestError for one that is here, and PullError for what cannot be pulled.
     """
-    if is_known(server, name):
+    if named_entry(server.models.entries.values(), name) is not None:
         raise RequestError(f"model '{name}' already exists")
     wanted = pullable(name)
     entry = Entry(name, str(wanted) if isinstance(wanted, names.HubModel) else wanted.name, state="downloading",
                   keep_s=server.settings.sleep_idle_s)
     server.models.entries[name] = entry
     entry.download = asyncio.create_task(fetch(server, entry, wanted))
-
-
-def is_known(server: Server, name: str) -> bool:
-    try:
-        server.models.find(name)
-    except RequestError:
-        return False
-    return True
 
 
 def pullable(name: str) -> Pullable:
@@ -107,10 +100,9 @@ async def cancel(entry: Entry) -> None:
 
 async def remove(server: Server, name: str) -> None:
     """Delete a model that was pulled. Raises NotFoundError for an unknown one, RequestError for somebody's own file."""
-    try:
-        entry = server.models.find(name)
-    except RequestError as error:
-        raise NotFoundError(f"model name={name} is not found") from error
+    entry = named_entry(server.models.entries.values(), name)
+    if entry is None:
+        raise NotFoundError(f"model name={name} is not found")
     wanted = pulled_as(entry)
     if wanted is None:
         raise RequestError(f"model name={name} is not removable (not from cache)")

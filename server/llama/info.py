@@ -10,9 +10,10 @@ from aiohttp import web
 from ggpy.engine.prometheus import CONTENT_TYPE
 from ggpy.server.context import Server
 from ggpy.server.downloads import reload
-from ggpy.server.errors import LoadingError, NotFoundError, NotSupportedError
+from ggpy.server.errors import LoadingError, NotSupportedError, UnknownModelError
 from ggpy.server.job_settings import settings_object
 from ggpy.server.llama.router import router_object, router_props
+from ggpy.server.model_lookup import meant_entry
 from ggpy.server.models import Entry, LoadedModel
 from ggpy.server.replies import FINGERPRINT, json_response
 from ggpy.server.routes import Route
@@ -29,7 +30,7 @@ def routes(server: Server) -> list[Route]:
     async def props(request: web.Request) -> web.Response:
         if not server.models.is_single and "model" not in request.query:
             return json_response(router_props(server, FINGERPRINT))
-        return json_response(props_object(server, server.models.find(request.query.get("model"))))
+        return json_response(props_object(server, server.models.asked(request.query.get("model"))))
 
     async def change_props(request: web.Request) -> web.Response:
         require(server.settings.has_props, "This server does not support changing global properties. Start it with "
@@ -38,7 +39,7 @@ def routes(server: Server) -> list[Route]:
 
     async def slots(request: web.Request) -> web.Response:
         require(server.settings.has_slots, "This server does not support slots endpoint. Start it without `--no-slots`")
-        entry = server.models.find(request.query.get("model"))
+        entry = server.models.asked(request.query.get("model"))
         model = entry.loaded or entry.last or await server.models.load(entry)
         if request.query.get("fail_on_no_slot") and not model.slots.n_idle:
             raise LoadingError("no slot available")
@@ -46,7 +47,7 @@ def routes(server: Server) -> list[Route]:
 
     async def metrics(request: web.Request) -> web.Response:
         require(server.settings.has_metrics, "This server does not support metrics endpoint. Start it with `--metrics`")
-        text = await server.models.metrics(server.models.find(request.query.get("model")))
+        text = await server.models.metrics(server.models.asked(request.query.get("model")))
         return web.Response(body=text.encode(), headers={
             "Content-Type": CONTENT_TYPE, "Process-Start-Time-Unix": str(int(server.started_s))})
 
@@ -62,9 +63,9 @@ def routes(server: Server) -> list[Route]:
 
     async def one_model(request: web.Request) -> web.Response:
         name = request.match_info["name"]
-        entry = server.models.find(name)
-        if name not in (entry.name, *entry.aliases):
-            raise NotFoundError(f"model '{name}' not found")
+        entry = meant_entry(server.models.entries.values(), name)
+        if entry is None:
+            raise UnknownModelError(name)
         return json_response(model_object(entry))
 
     return [

@@ -32,7 +32,7 @@ def routes(server: Server) -> list[Route]:
 
     async def unload(request: web.Request) -> web.Response:
         fields = await read_fields(request)
-        entry = server.models.find(fields.text("model"))
+        entry = server.models.asked(fields.text("model"))
         if entry.loaded is None and entry.loading is None and entry.download is None:
             raise RequestError("model is not running")
         if entry.download is not None:
@@ -44,8 +44,8 @@ def routes(server: Server) -> list[Route]:
         return await sse.respond(request, events(server), error_frame=lambda info: sse.frame(llama_body(info)),
                                  ping_s=server.settings.sse_ping_s)
 
-    return [Route("POST", "/models/load", load, changes_models=True),
-            Route("POST", "/models/unload", unload, changes_models=True), Route("GET", "/models/sse", news)]
+    return [Route("POST", "/models/load", load, changes_server=True),
+            Route("POST", "/models/unload", unload, changes_server=True), Route("GET", "/models/sse", news)]
 
 
 def wanted(server: Server, fields: Fields) -> Entry:
@@ -55,7 +55,7 @@ def wanted(server: Server, fields: Fields) -> Entry:
         raise fields.missing("model")
     try:
         return server.models.find(name)
-    except RequestError as error:
+    except (RequestError, NotFoundError) as error:
         raise NotFoundError("model is not found") from error
 
 

@@ -16,9 +16,10 @@ from ggpy.hub.store import ModelStore, StoredModel, check_digest
 from ggpy.server.context import Server
 from ggpy.server.errors import NotFoundError
 from ggpy.server.fields import Fields
+from ggpy.server.model_lookup import shown_name
 from ggpy.server.models import Entry, info_of_file
 from ggpy.server.ollama.lines import Line
-from ggpy.server.ollama.names import known_entry, shown_name
+from ggpy.server.ollama.names import known_entry
 from ggpy.server.ollama.pull import pulling
 from ggpy.server.stored_models import lasting_source, replace_entry
 from ggpy.text import ChatTemplate

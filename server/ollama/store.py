@@ -16,10 +16,11 @@ from ggpy.server.context import Server
 from ggpy.server.downloads import reload
 from ggpy.server.errors import NotFoundError, NotSupportedError
 from ggpy.server.manager import ModelManager
+from ggpy.server.model_lookup import shown_name
 from ggpy.server.models import Entry
 from ggpy.server.ollama.create import creating, read_creation
 from ggpy.server.ollama.lines import ollama_body, read_body
-from ggpy.server.ollama.names import known_entry, model_field, shown_name
+from ggpy.server.ollama.names import known_entry, model_field
 from ggpy.server.ollama.pull import progress_response
 from ggpy.server.routes import Route
 from ggpy.server.stored_models import lasting_source, replace_entry
@@ -69,7 +70,7 @@ def routes(server: Server) -> list[Route]:
         return web.Response(status=201)
 
     return [
-        *(Route(method, path, handler, ollama_body, changes_models=True) for method, path, handler in (
+        *(Route(method, path, handler, ollama_body, changes_server=True) for method, path, handler in (
             ("POST", "/api/create", create), ("POST", "/api/copy", copy), ("DELETE", "/api/delete", delete),
             ("POST", "/api/blobs/{digest}", upload))),
         Route("HEAD", "/api/blobs/{digest}", has_blob, ollama_body),
