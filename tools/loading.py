@@ -73,7 +73,8 @@ class KernelProgress:
             self._status.update(self._line(f": preparing kernels {done}/{total}", " (only the first time)"))
         elif not self._announced:
             self._announced = True
-            print(f"preparing {total} kernels; they are kept for the next time", file=sys.stderr, flush=True)
+            print(f"{self._label}: preparing {total} kernels; they are kept for the next time", file=sys.stderr,
+                  flush=True)
 
     def _line(self, state: str = "", note: str = "") -> Text:
         """The label and what is said of it, on one line: a long label loses its middle, a narrow window the note."""

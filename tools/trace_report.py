@@ -24,7 +24,9 @@ def print_profile(title: str, profile: Profile, *, in_order: bool) -> None:
     n, total_s = profile.n_steps, profile.total_s
     weights, kv = (sum(getattr(row, name) for row in profile.rows) for name in ("weight_bytes", "kv_bytes"))
     print(title)
-    print(f"{n:,} steps, {total_s / n * 1e3:,.3f} ms each, {profile.n_tokens / total_s:,.1f} tokens/s")
+    steps = "a step" if n == 1 else f"{n:,} steps"
+    each = "" if n == 1 else " each"
+    print(f"{steps}, {total_s / n * 1e3:,.3f} ms{each}, {profile.n_tokens / total_s:,.1f} tokens/s")
     print(f"a step reads {weights / n / 1e6:,.1f} MB of weights and {kv / n / 1e6:,.1f} MB of keys and values: "
           f"{(weights + kv) / total_s / 1e9:.1f} GB/s")
     print(f"threads wait {sum(row.wait_s for row in profile.rows) / total_s:.1%} of the time\n")

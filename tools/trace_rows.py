@@ -57,7 +57,7 @@ class Profile:
     n_tokens: int
     total_s: float
     rows: list[Row]
-    prepare_s: float        # laying out the rows of the step, looking up embeddings and angles
+    prepare_s: float        # laying out the rows of the step, their angles, and embeddings that have no kernel
     call_s: float           # from Python to the first operation and back from the last
 
 

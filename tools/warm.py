@@ -30,6 +30,6 @@ def main(args: argparse.Namespace) -> int:
     for spec in models:
         load(spec, **model_options(args)).close()
         print(f"{spec} is ready")
-    with KernelProgress("samplers") as progress:
+    with KernelProgress("loading rare samplers") as progress:
         library.addresses(RARE, progress.update)        # whatever requests may want
     return 0

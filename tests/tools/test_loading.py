@@ -71,7 +71,7 @@ def test_samplers_that_have_to_be_compiled_are_announced(
     monkeypatch.setattr(library, "_compile", compile_all)
     for _ in range(2):
         compile_samplers(llm, params, is_constrained=False)     # type: ignore[arg-type]
-    assert capsys.readouterr().err == "preparing 4 kernels; they are kept for the next time\n"
+    assert capsys.readouterr().err == "loading samplers: preparing 4 kernels; they are kept for the next time\n"
 
 
 def test_kernels_are_counted_before_the_first_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -253,7 +253,7 @@ def test_kernels_are_announced_once_where_there_is_no_terminal(capsys: pytest.Ca
     with loading.KernelProgress("loading m") as progress:
         for i in range(3):
             progress.update(f"kernel{i}", i + 1, 3)
-    assert capsys.readouterr().err == "preparing 3 kernels; they are kept for the next time\n"
+    assert capsys.readouterr().err == "loading m: preparing 3 kernels; they are kept for the next time\n"
 
 
 def test_json_is_an_object_for_each_answer(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,8 @@ from ggpy.backends.cpu.trace import StepTrace, Work, seconds_per_cycle
 from ggpy.gguf import GGUFFile
 from ggpy.tools.bench_model import MeasuredModel, ModelSettings
 from ggpy.tools.trace import Reading
-from ggpy.tools.trace_rows import Row, entry_times, profile, tensor_of, without_layer
+from ggpy.tools.trace_report import print_profile
+from ggpy.tools.trace_rows import Profile, Row, entry_times, profile, tensor_of, without_layer
 from tests.models.arch_data import ArchModel
 
 Load = Callable[[str], ArchModel]
@@ -186,3 +187,12 @@ def test_reading_far_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     for n_read in (512, 1024, 1536):
         reading(n_read, 2048)
     assert capsys.readouterr().err == "1,024 of 2,048 tokens read that stand before\n"
+
+
+@pytest.mark.parametrize(("n_steps", "line"), [(1, "a step, 200.000 ms, 160.0 tokens/s"),
+                                               (2, "2 steps, 100.000 ms each, 160.0 tokens/s")])
+def test_one_step_is_a_step(n_steps: int, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A prompt that fits one."""
+    print_profile("m", Profile(n_steps=n_steps, n_tokens=32, total_s=0.2, rows=[], prepare_s=0.0, call_s=0.0),
+                  in_order=False)
+    assert capsys.readouterr().out.splitlines()[1] == line

@@ -1,5 +1,6 @@
 """`ggpy warm`, with models that say when they are loaded."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,12 @@ def warmed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             events.append(f"close {self.spec}")
 
     monkeypatch.setattr(loading, "load", Loaded)
-    monkeypatch.setattr(library, "addresses", lambda names, progress: events.append(f"{len(names)} samplers"))
+
+    def addresses(names: Sequence[str], progress: library.Progress) -> None:
+        events.append(f"{len(names)} samplers")
+        progress("", 0, len(names))
+
+    monkeypatch.setattr(library, "addresses", addresses)
     return events
 
 
@@ -34,7 +40,9 @@ def test_warm_loads_every_model_and_closes_it(warmed: list[str], capsys: pytest.
     """Loading compiles what is missing; then come the samplers that not every request wants."""
     assert cli.main(["warm", "a", "b", "--compute", "f32"]) == 0
     assert warmed == ["load a f32", "close a", "load b f32", "close b", f"{len(RARE)} samplers"]
-    assert capsys.readouterr().out == "a is ready\nb is ready\n"
+    captured = capsys.readouterr()
+    assert captured.out == "a is ready\nb is ready\n"
+    assert captured.err.startswith(f"loading rare samplers: preparing {len(RARE)} kernels")
 
 
 def test_warm_heeds_the_variables_that_choose_kernels(
