@@ -184,18 +184,18 @@ def _add_chat_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--chat-template-kwargs", type=inputs.json_object, default={}, metavar="JSON",
                        help="variables for the chat template, such as '{\"enable_thinking\": false}'")
     group.add_argument("--reasoning-format", choices=("none", "auto", "deepseek", "deepseek-legacy"), default="auto",
-                       help="none: thoughts stay in the content (default: auto)")
+                       help="none: reasoning stays in the content (default: auto)")
     group.add_argument("-rea", "--reasoning", choices=("on", "off", "auto"), default="auto",
                        help="whether models think (default: auto)")
     group.add_argument("--reasoning-effort", metavar="LEVEL", help="how much, for templates that know: minimal, low, "
                        "medium, high, ... (default: as the template has it)")
     group.add_argument("--reasoning-preserve", action=argparse.BooleanOptionalAction, default=True,
-                       help="thoughts of earlier answers stay in the prompt, with templates that can (default)")
+                       help="reasoning of earlier answers stays in the prompt, with templates that can (default)")
     group.add_argument("--skip-chat-parsing", action=argparse.BooleanOptionalAction, default=False,
-                       help="all that a model writes is content: thoughts and calls of tools, too")
+                       help="all that a model writes is content: reasoning and calls of tools, too")
     group.add_argument("--reasoning-budget", type=whole_number(0, or_negative=True), default=-1, metavar="N",
-                       help="tokens of thoughts; -1: any number (default: -1)")
-    group.add_argument("--reasoning-budget-message", default="", metavar="TEXT", help="what ends them then")
+                       help="tokens of reasoning; -1: any number (default: -1)")
+    group.add_argument("--reasoning-budget-message", default="", metavar="TEXT", help="what ends it then")
     group.add_argument("--prefill-assistant", action=argparse.BooleanOptionalAction, default=True,
                        help="a last message of the assistant is gone on with (default)")
 

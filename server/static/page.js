@@ -161,13 +161,13 @@ function showAnswer(box, answer) {
   const log = $("log");
   const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < NEAR_END_PX;
   if (answer.reasoning_content) {
-    let thoughts = box.querySelector(".thoughts");
-    if (!thoughts) {
-      thoughts = element("details", { className: "thoughts" }, element("summary", { textContent: "Thoughts" }),
+    let reasoning = box.querySelector(".reasoning");
+    if (!reasoning) {
+      reasoning = element("details", { className: "reasoning" }, element("summary", { textContent: "Reasoning" }),
         element("div"));
-      box.prepend(thoughts);
+      box.prepend(reasoning);
     }
-    thoughts.lastChild.textContent = answer.reasoning_content;
+    reasoning.lastChild.textContent = answer.reasoning_content;
   }
   showMarkdown(box.querySelector(".body"), answer.content);
   if (isAtEnd) log.scrollTop = log.scrollHeight;
