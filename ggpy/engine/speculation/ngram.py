@@ -43,16 +43,20 @@ class PromptLookup:
         return Proposal(proposed, (1.0,) * n_max, "ngram", longest)
 
     def _matches(self, request: Request) -> list[int]:
-        """Where the last tokens of `request` occurred before, by the longest n-gram that did."""
+        """Where the last tokens of `request` occurred before, by the longest n-gram that did.
+
+        Nowhere as long as the indexes are still taking in a long prompt, a part of it at each step.
+        """
         indexes = self._indexes.get(request.id)
         if indexes is None or indexes[0].tokens is not request.tokens:      # other tokens, once the context was shifted
             sizes = sorted({self._least, min(self._most, max(self._least, LONG))}, reverse=True)
             indexes = self._indexes[request.id] = [NgramIndex(request.tokens, n, self._n_vocab) for n in sizes]
-        found: list[int] = []
         for index in indexes:
             index.update()
-            found = found or list(islice(index.own_matches(), MOST_MATCHES))
-        return found
+        if not all(index.is_level for index in indexes):
+            return []
+        matches = (list(islice(index.own_matches(), MOST_MATCHES)) for index in indexes)
+        return next(filter(None, matches), [])
 
     def finished(self, request: Request) -> None:
         """Forget it."""

@@ -58,6 +58,7 @@ class PastOutputs:
         tokens, n = self._index.tokens, len(context)
         ends: list[int] = []
         longest = 0
+        self._index.update()            # long outputs are taken in by parts; those that are in are of use already
         for end in islice(self._index.matches(context), MOST_MATCHES):
             if longest and (end + 1 < longest or tokens[end + 1 - longest] != context[n - longest]):
                 continue                # it is shorter
@@ -108,7 +109,6 @@ class PastOutputs:
         self._salts.append(salt)
         self._used.append(used)
         self._index.tokens += [*output, self._n_vocab]      # a token that no text has parts them
-        self._index.update()
 
     def _forget(self) -> None:
         """Keep the outputs used last, at most half of the tokens, in their order."""

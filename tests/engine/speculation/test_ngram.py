@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ggpy.engine.request import Request
+from ggpy.engine.speculation import ngram_index
 from ggpy.engine.speculation.ngram import PromptLookup
 from ggpy.engine.speculation.ngram_index import NgramIndex, common_suffix
 
@@ -59,6 +60,16 @@ def test_tokens_that_come_later_are_taken_in() -> None:
     assert proposer.propose(request, 3).tokens == ()
     request.tokens += [7, 1, 2]
     assert proposer.propose(request, 3).tokens == (3, 7, 1)
+
+
+def test_a_long_prompt_is_taken_in_by_parts_and_nothing_is_proposed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here three tokens at each step, since all answers wait for the index."""
+    monkeypatch.setattr(ngram_index, "MOST_NEW", 3)
+    proposer = PromptLookup(N_VOCAB, 1, 8)
+    request = Request([1, 2, 3, 4, 9, 1, 2])
+    assert [proposer.propose(request, 2).tokens for _ in range(4)] == [(), (), (3, 4), (3, 4)]
+    request.tokens.append(3)
+    assert proposer.propose(request, 2).tokens == (4, 9)
 
 
 def test_tokens_that_a_shift_left_are_looked_at_anew() -> None:

@@ -1,9 +1,11 @@
 """Proposals from what the engine wrote before."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ggpy.engine.request import Request
+from ggpy.engine.speculation import ngram_index
 from ggpy.engine.speculation.past_outputs import PastOutputs
 
 N_VOCAB = 100
@@ -25,6 +27,14 @@ def test_the_continuation_of_an_earlier_answer_is_proposed() -> None:
     assert past.propose(Request([7, 1, 2, 3]), 8).tokens == (4, 5)
     assert past.propose(Request([7, 2, 3]), 8).tokens == ()
     assert past.propose(Request([90, 1, 2]), 8).tokens == ()
+
+
+def test_long_answers_are_taken_in_by_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here four tokens at each proposal, since all answers wait for the index; the second answer is in at the third."""
+    monkeypatch.setattr(ngram_index, "MOST_NEW", 4)
+    past = answered([9, 8, 7, 6, 5], [1, 2, 3, 4, 5])
+    assert [past.propose(Request([1, 2, 3]), 8).tokens for _ in range(3)] == [(), (), (4, 5)]
+    assert past.propose(Request([9, 8, 7]), 8).tokens == (6, 5)
 
 
 def test_the_most_frequent_continuation_wins() -> None:
