@@ -10,10 +10,10 @@ from ggpy.errors import GgpyError, RequestError
 from ggpy.server.anthropic.messages import Message, read_messages, read_tools
 from ggpy.server.chat.core import ChatRequest
 from ggpy.server.chat.messages import NO_MEDIA, find_media
+from ggpy.server.chat.request import read_chat
 from ggpy.server.context import Server
 from ggpy.server.fields import Fields
 from ggpy.server.models import LoadedModel
-from ggpy.server.openai.request import read_chat
 from ggpy.server.sampling_fields import MAX_COUNT
 
 MAX_TOKENS = 4096           # of an answer, if a request does not say

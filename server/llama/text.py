@@ -9,10 +9,10 @@ from aiohttp import web
 
 from ggpy.server import lanes
 from ggpy.server.chat.core import render
+from ggpy.server.chat.request import read_conversation
 from ggpy.server.context import Server
 from ggpy.server.fields import Fields, read_fields
 from ggpy.server.generation import Job
-from ggpy.server.openai.request import read_conversation
 from ggpy.server.prompts import mixed_tokens
 from ggpy.server.replies import json_response
 from ggpy.server.routes import Route

@@ -10,12 +10,12 @@ from aiohttp import web
 
 from ggpy.server import lanes, sse
 from ggpy.server.chat.core import PreparedChat, prepare, stream_chat
+from ggpy.server.chat.request import read_chat
 from ggpy.server.context import Server
 from ggpy.server.errors import ErrorInfo, NotFoundError
 from ggpy.server.fields import Fields, read_fields
 from ggpy.server.job_fields import read_ping_s
 from ggpy.server.models import LoadedModel
-from ggpy.server.openai.request import read_chat
 from ggpy.server.openai.responses_input import chat_fields
 from ggpy.server.openai.responses_output import ResponseWriter
 from ggpy.server.replies import json_response

@@ -1,6 +1,6 @@
 """Reads chats as OpenAI's API has them, with llama-server's further fields.
 
-Other dialects may make such a body of theirs.
+Dialects make such a body of what they are sent.
 """
 
 from __future__ import annotations
