@@ -14,7 +14,7 @@ from ggpy.errors import GgpyError, RequestError
 from ggpy.server import openapi, page
 from ggpy.server.anthropic import api as anthropic_api
 from ggpy.server.context import Server
-from ggpy.server.errors import Body, ErrorInfo, LoadingError, NotFoundError, info_of, llama_body
+from ggpy.server.errors import Body, LoadingError, NotFoundError, info_of, llama_body, unforeseen
 from ggpy.server.lanes import Lanes
 from ggpy.server.llama import api as llama_api
 from ggpy.server.llama import streams, vertex
@@ -23,7 +23,7 @@ from ggpy.server.openai import api as openai_api
 from ggpy.server.origins import check_origin
 from ggpy.server.patience import PATIENCE_S
 from ggpy.server.replies import error_response
-from ggpy.server.routes import Handler, Route
+from ggpy.server.routes import ROUTES, Handler, Route
 from ggpy.server.running import RUNNING, Running
 from ggpy.server.security import check_host, check_key, cors_headers
 
@@ -55,6 +55,7 @@ def make_app(server: Server) -> web.Application:
     app.on_cleanup.append(stop_recordings)
     app[PATIENCE_S] = server.settings.timeout_s
     app[RUNNING] = server.running
+    app[ROUTES] = served
     # the page's is the last: it may serve any path
     for dialect in (*DIALECTS, vertex.routes, openapi.routes, page.routes):
         for route in dialect(server):
@@ -87,9 +88,7 @@ def handler_of(route: Route, running: Running) -> Handler:
         except (web.HTTPException, ConnectionError):
             raise
         except Exception as error:
-            logger.exception("%s %s failed", request.method, request.path)
-            return error_response(ErrorInfo(500, "server_error", f"the server failed ({type(error).__name__})"),
-                                  route.error_body)
+            return failure(request, error, route.error_body)
 
     return handler
 
@@ -105,6 +104,12 @@ def refusal(error: GgpyError, body: Body = llama_body) -> web.Response:
     return error_response(info_of(error), body)
 
 
+def failure(request: web.Request, error: Exception, body: Body = llama_body) -> web.Response:
+    """What is told of an error that nobody has foreseen, which is logged."""
+    logger.error("%s %s failed", request.method, request.path, exc_info=error)
+    return error_response(unforeseen(error), body)
+
+
 def guard(server: Server, served: Mapping[Any, Route]) -> Callable[..., Awaitable[web.StreamResponse]]:
     """What is checked before any route: in this order, which llama-server has too. `served` are by handler."""
     settings = server.settings
@@ -112,6 +117,7 @@ def guard(server: Server, served: Mapping[Any, Route]) -> Callable[..., Awaitabl
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         route = served.get(request.match_info.handler)
+        body = llama_body if route is None else route.error_body
         try:
             check_host(request, settings)
             if request.method == "OPTIONS":
@@ -119,13 +125,16 @@ def guard(server: Server, served: Mapping[Any, Route]) -> Callable[..., Awaitabl
             path = request.path.removeprefix(settings.api_prefix)
             check_state(server, request, path)
             check_key(request, settings, path)
-            if route is not None and route.changes_models:
-                check_origin(request, settings)
+            check_origin(request, settings, changes_server=route is not None and route.changes_server)
             if request.match_info.http_exception is not None:
                 raise NotFoundError("File Not Found")
             return await handler(request)
         except GgpyError as error:
-            return refusal(error, llama_body if route is None else route.error_body)
+            return refusal(error, body)
+        except (web.HTTPException, ConnectionError):
+            raise
+        except Exception as error:
+            return failure(request, error, body)
 
     return middleware
 

@@ -11,6 +11,7 @@ from ggpy import config
 from ggpy.gguf import Metadata
 from ggpy.hub import names
 from ggpy.loading import ModelOptions
+from ggpy.server.origins import ANY, LOCAL
 from ggpy.server.settings import DEFAULT_PORT, DEFAULT_SLOTS, OLLAMA_IDLE_S, OLLAMA_PORT, ServerSettings
 from ggpy.tools.constraint_flags import read_constraint
 from ggpy.tools.flags import model_options, sampling_params, unescape
@@ -44,7 +45,8 @@ def server_settings(args: argparse.Namespace) -> ServerSettings:
         health_path=None if vertex is None else vertex.health_path,
         ssl_files=(args.ssl_cert_file, args.ssl_key_file) if args.ssl_key_file else None,
         api_keys=api_keys(args), allowed_hosts=frozenset(name.lower() for name in args.allowed_hosts),
-        cors_origins=args.cors_origins or ("localhost" if args.has_agent_flags else "*"), timeout_s=args.timeout,
+        cors_origins=args.cors_origins or (LOCAL if args.has_agent_flags or args.ollama else ANY),
+        timeout_s=args.timeout,
         cors_methods=args.cors_methods, cors_headers=args.cors_headers,
         cors_credentials=args.cors_credentials, max_body_bytes=args.max_body_size << 20, drain_s=args.drain_seconds,
         sse_ping_s=args.sse_ping_interval, n_slots=DEFAULT_SLOTS if args.parallel < 1 else args.parallel,

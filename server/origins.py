@@ -1,7 +1,8 @@
-"""Whose web pages may change which models there are."""
+"""Whose web pages may ask, read what is answered, and change something: the rule of --cors-origins."""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -9,26 +10,60 @@ from aiohttp import web
 from ggpy.server.errors import ForbiddenError
 from ggpy.server.settings import ServerSettings, is_loopback
 
-# of apps and of extensions of browsers
-SCHEMES = frozenset({"app", "file", "tauri", "vscode-webview", "vscode-file", "chrome-extension", "moz-extension",
-                     "safari-web-extension"})
+ANY, LOCAL = "*", "localhost"
+# of apps on this machine, which Ollama serves without being told
+APP_SCHEMES = frozenset({"app", "file", "tauri", "vscode-webview", "vscode-file"})
 
 
-def check_origin(request: web.Request, settings: ServerSettings) -> None:
-    """Raise ForbiddenError for a page of another site, as Ollama does.
+@lru_cache(16)
+def rules_of(text: str) -> frozenset[str]:
+    """What --cors-origins lists, separated by commas: origins, beginnings of some that end in *, LOCAL, or ANY."""
+    return frozenset(rule for part in text.split(",") if (rule := part.strip().rstrip("/")))
 
-    Browsers send some requests of pages to other sites without asking first; what changes the store is not for them.
-    """
-    origin = request.headers.get("Origin")
-    if origin is None or origin == settings.cors_origins:
-        return
+
+def is_allowed(origin: str, rules: frozenset[str]) -> bool:
+    """Whether `rules`, beside ANY, have `origin` among them."""
+    if origin in rules or (LOCAL in rules and is_local(origin)):
+        return True
+    return any(rule.endswith("*") and origin.startswith(rule[:-1]) for rule in rules - {ANY})
+
+
+def is_local(origin: str) -> bool:
+    """Whether a page is of this machine, or of an app on it; browsers' extensions are not."""
     try:
         parts = urlsplit(origin)
         host = parts.hostname or ""
     except ValueError:
-        parts, host = None, ""
-    if parts is not None and (parts.scheme in SCHEMES or parts.netloc == request.headers.get("Host")
-                              or (parts.scheme in ("http", "https") and (is_loopback(host) or host == "0.0.0.0"))):
+        return False
+    return parts.scheme in APP_SCHEMES or (parts.scheme in ("http", "https")
+                                           and (is_loopback(host) or host == "0.0.0.0"))
+
+
+def check_origin(request: web.Request, settings: ServerSettings, *, changes_server: bool) -> None:
+    """Raise ForbiddenError for a page of another site, as Ollama does, unless the rule has it.
+
+    Browsers send some requests of pages to other sites without asking first. Where the rule is ANY they are answered,
+    but for those that change the server.
+    """
+    origin = request.headers.get("Origin")
+    rules = rules_of(settings.cors_origins)
+    if origin is None or (ANY in rules and not changes_server):
         return
-    raise ForbiddenError(f"pages of {origin!r:.80} may not change the models of this server; --cors-origins names one "
-                         "that may")
+    host = request.headers.get("Host")
+    if origin in (f"http://{host}", f"https://{host}") or is_allowed(origin, rules | {LOCAL}):
+        return
+    what = "change this server" if ANY in rules else "use this server"
+    raise ForbiddenError(f"pages of {origin!r:.80} may not {what}; --cors-origins lists those that may")
+
+
+def origin_headers(request: web.Request, settings: ServerSettings) -> dict[str, str]:
+    """The headers that tell a browser whether the page that asks may read the answer.
+
+    A browser does not take "*" with credentials, so the origin is told then.
+    """
+    origin, rules = request.headers.get("Origin", ""), rules_of(settings.cors_origins)
+    if ANY in rules and not settings.cors_credentials:
+        return {"Access-Control-Allow-Origin": ANY}
+    if ANY in rules or is_allowed(origin, rules):
+        return {"Access-Control-Allow-Origin": origin, "Vary": "Origin"}
+    return {"Vary": "Origin"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 from aiohttp import web
 
@@ -20,4 +21,9 @@ class Route:
     path: str                       # as aiohttp writes patterns
     handler: Handler                # raises errors of errors.py, of the server's or of ggpy's
     error_body: Body = llama_body
-    changes_models: bool = False    # which models there are, or which are loaded: not for pages of other sites
+    # for good, by itself: models, adapters or files. Not for pages of other sites; answers they may ask for, which load
+    # a model where they need it
+    changes_server: bool = False
+
+
+ROUTES = web.AppKey("routes", dict[Any, Route])     # of an application, by the handler that aiohttp knows

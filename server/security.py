@@ -1,4 +1,4 @@
-"""Who is served: the origins, hosts and keys that a request may come with."""
+"""Who is served: the hosts and keys that a request may come with, and what browsers are told."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from ggpy.server.errors import AuthenticationError, ForbiddenError
+from ggpy.server.origins import origin_headers
 from ggpy.server.page import is_page
 from ggpy.server.settings import ServerSettings, is_loopback
 
@@ -17,33 +18,13 @@ PUBLIC = frozenset({"", "/", "/health", "/v1/health"})       # paths that need n
 
 
 def cors_headers(request: web.Request, settings: ServerSettings) -> dict[str, str]:
-    """The headers that tell a browser whose pages may read the answer."""
-    origin = request.headers.get("Origin", "")
-    headers = {}
-    allowed = allowed_origin(origin, settings.cors_origins, is_echoed=settings.cors_credentials)
-    if allowed is not None:
-        headers["Access-Control-Allow-Origin"] = allowed
+    """The headers that tell a browser whose pages may ask how, and read the answer."""
+    headers = origin_headers(request, settings)
     if request.method == "OPTIONS":
         headers |= {"Access-Control-Allow-Credentials": "true" if settings.cors_credentials else "false",
                     "Access-Control-Allow-Methods": settings.cors_methods,
                     "Access-Control-Allow-Headers": settings.cors_headers}
     return headers
-
-
-def allowed_origin(origin: str, rule: str, *, is_echoed: bool) -> str | None:
-    """What the header about `origin` says by `rule`; None: there is none.
-
-    A browser does not take "*" with credentials, so the origin is echoed then.
-    """
-    if rule == "*":
-        return origin if is_echoed else "*"
-    if rule == "localhost":
-        try:
-            host = urlsplit(origin).hostname or ""
-        except ValueError:
-            return None
-        return origin if host in ("localhost", "127.0.0.1", "::1") else None
-    return rule
 
 
 def check_host(request: web.Request, settings: ServerSettings) -> None:
@@ -54,7 +35,10 @@ def check_host(request: web.Request, settings: ServerSettings) -> None:
     host = request.headers.get("Host", "")
     if not settings.is_local or not host:
         return
-    name = (urlsplit(f"//{host}").hostname or "") if host.count("]") == host.count("[") else ""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:          # brackets around no address, or letters that stand for others
+        name = ""
     if is_loopback(name) or name in settings.allowed_hosts or name == socket.gethostname().lower():
         return
     try:

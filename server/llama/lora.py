@@ -28,4 +28,5 @@ def routes(server: Server) -> list[Route]:
             await model.client.set_adapters(read_scales(value))
         return json_response({"success": True})
 
-    return [Route("GET", "/lora-adapters", adapters), Route("POST", "/lora-adapters", set_scales)]
+    return [Route("GET", "/lora-adapters", adapters),
+            Route("POST", "/lora-adapters", set_scales, changes_server=True)]

@@ -47,7 +47,7 @@ def routes(server: Server) -> list[Route]:
                     return json_response(await erase(model, slot))
         raise RequestError("Invalid action; expected save, restore or erase")
 
-    return [Route("POST", "/slots/{id}", act)]
+    return [Route("POST", "/slots/{id}", act, changes_server=True)]
 
 
 def find_slot(text: str, model: LoadedModel) -> Slot:

@@ -18,7 +18,7 @@ from ggpy.server.context import Server
 from ggpy.server.errors import info_of, llama_body
 from ggpy.server.fields import read_fields
 from ggpy.server.replies import json_response
-from ggpy.server.routes import Handler, Route
+from ggpy.server.routes import ROUTES, Handler, Route
 
 MAX_INSTANCES = 128
 
@@ -46,10 +46,11 @@ def routes(server: Server) -> list[Route]:
 
 
 def handlers(app: web.Application, prefix: str) -> dict[str, Handler]:
-    """Those of POST, by path and by the name that instances may use."""
+    """Those of POST that change nothing, by path and by the name that instances may use."""
     found: dict[str, Handler] = {}
+    served = app[ROUTES]
     for route in app.router.routes():
-        if route.method == "POST" and route.resource is not None:
+        if route.method == "POST" and route.resource is not None and not served[route.handler].changes_server:
             path = route.resource.canonical.removeprefix(prefix)
             found[path] = found[format_of(path)] = route.handler
     return found

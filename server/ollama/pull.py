@@ -31,7 +31,7 @@ def routes(server: Server) -> list[Route]:
     async def push(request: web.Request) -> web.StreamResponse:
         raise NotSupportedError("this server does not push models anywhere")
 
-    return [Route("POST", "/api/pull", pull, ollama_body, changes_models=True),
+    return [Route("POST", "/api/pull", pull, ollama_body, changes_server=True),
             Route("POST", "/api/push", push, ollama_body)]
 
 

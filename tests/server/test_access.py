@@ -11,6 +11,7 @@ from contextlib import suppress
 import pytest
 
 from ggpy.loading import ModelOptions
+from ggpy.server import app
 from tests.server.conftest import TIMEOUT_S, Served
 
 
@@ -39,7 +40,7 @@ def test_preflights_need_no_key(make_server: Callable[..., Served]) -> None:
 
 @pytest.mark.parametrize(("origin", "is_allowed"), [
     ("http://localhost:3000", True), ("http://127.0.0.1", True), ("http://[::1]:1", True),
-    ("http://localhost.evil.com", False), ("http://notlocalhost", False), ("http://[", False)])
+    ("http://a.localhost", True), ("http://localhost.evil.com", False), ("http://notlocalhost", False), ("http://[", False)])
 def test_origins_of_this_machine_alone(make_server: Callable[..., Served], origin: str, is_allowed: bool) -> None:
     """With --cors-origins localhost."""
     headers = make_server(cors_origins="localhost").get("/health", Origin=origin).headers
@@ -48,11 +49,25 @@ def test_origins_of_this_machine_alone(make_server: Callable[..., Served], origi
 
 @pytest.mark.parametrize(("host", "status"), [
     ("localhost:8080", 200), ("127.0.0.1", 200), ("[::1]:8080", 200), ("10.0.0.7:8080", 200), ("box.lan", 200),
-    ("evil.com", 403), ("127.0.0.1.evil.com", 403), ("localhost.evil.com:8080", 403), ("[evil", 403), ("a@b", 403)])
+    ("evil.com", 403), ("[foo]", 403), ("loc\xe2\x84\x80lhost", 403), ("127.0.0.1.evil.com", 403), ("localhost.evil.com:8080", 403), ("[evil", 403), ("a@b", 403)])
 def test_a_name_of_anothers_is_refused(make_server: Callable[..., Served], host: str, status: int) -> None:
     """A page of the web may let its own name mean 127.0.0.1; --allowed-hosts names those that are ours."""
     server = make_server(allowed_hosts=frozenset({"box.lan"}))
     assert server.get("/health", Host=host).status == status
+
+
+def test_a_failure_of_a_check_is_an_error_of_the_dialect(make_server: Callable[..., Served],
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one behind the checks is."""
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    server = make_server()
+    with monkeypatch.context() as patch:
+        patch.setattr(app, "check_key", fail)
+        assert server.get("/props").error == {
+            "code": 500, "message": "the server failed (ZeroDivisionError)", "type": "server_error", "param": None}
+    assert server.get("/props").status == 200
 
 
 def test_a_large_body_is_413(make_server: Callable[..., Served]) -> None:

@@ -99,6 +99,8 @@ def test_agents_flags_restrict_origins() -> None:
     """As in llama-server; what was chosen goes before that."""
     assert settings().cors_origins == "*"
     assert settings("--tools", "all").cors_origins == "localhost"
+    assert settings("--ollama").cors_origins == "localhost"
+    assert settings("--ollama", "--cors-origins", "*").cors_origins == "*"
     assert settings("--ui-mcp-proxy", "--cors-origins", "https://a.example").cors_origins == "https://a.example"
 
 

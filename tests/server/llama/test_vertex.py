@@ -31,6 +31,14 @@ def test_each_instance_is_a_request_of_its_own(make_server: Callable[..., Served
     assert server.post("/predict", {}).status == 400
 
 
+def test_predictions_change_nothing(make_server: Callable[..., Served]) -> None:
+    """Neither models nor adapters nor files, since anybody's page may ask for one."""
+    server = make_server(predict_path="/predict", health_path="/alive")
+    reply = server.post("/predict", {"instances": [
+        {"@requestFormat": name} for name in ("loraAdapters", "/api/delete", "apiCreate", "/slots/{id}")]})
+    assert all("no handler registered" in found["error"]["message"] for found in reply.json["predictions"])
+
+
 def test_elsewhere_there_are_no_predictions(server: Served) -> None:
     """The path is not known."""
     assert server.post("/predict", {"instances": []}).status == 404
