@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -12,7 +13,7 @@ from aiohttp import web
 
 from ggpy.errors import GgpyError
 from ggpy.server import patience
-from ggpy.server.errors import ErrorInfo, info_of
+from ggpy.server.errors import ErrorInfo, info_of, unforeseen
 from ggpy.server.recordings import CURRENT
 from ggpy.server.running import RUNNING
 
@@ -21,6 +22,8 @@ DONE = b"data: [DONE]\n\n"
 PING = b":\n\n"                 # a comment, which clients skip
 DEFAULT_PING_S = 30
 SMALL = 2**14           # bytes that the transport takes at once if it holds none
+
+logger = logging.getLogger("ggpy")
 
 _encode = msgspec.json.Encoder().encode
 
@@ -81,6 +84,11 @@ class Output:
         self.is_begun = False       # the head is sent, or is being sent
 
     @property
+    def what(self) -> str:
+        """Who asked for it how, for logs."""
+        return f"{self._request.method} {self._request.path}"
+
+    @property
     def is_stopped(self) -> bool:
         """Whether it ends because the client said so in another request."""
         return self.is_begun and self._recording is not None and self._recording.is_stopped
@@ -133,6 +141,13 @@ async def _send(output: Output, frames: AsyncGenerator[bytes, None], error_frame
         if not output.is_begun:
             raise
         await output.write(error_frame(info_of(error)))
+    except (ConnectionError, TimeoutError):
+        raise
+    except Exception as error:
+        if not output.is_begun:
+            raise
+        logger.exception("%s failed", output.what)
+        await output.write(error_frame(unforeseen(error)))
 
 
 class Pinger:

@@ -71,6 +71,19 @@ def test_an_error_has_a_status_unless_a_ping_was_sent(ping_s: float, status: int
     asyncio.run(asked(frames, look, ping_s))
 
 
+def test_a_failure_behind_the_first_frame_is_the_last_one() -> None:
+    """No second head is written into the body."""
+    async def frames(_: asyncio.Event) -> AsyncGenerator[bytes, None]:
+        yield b"data: 1\n\n"
+        raise ZeroDivisionError
+
+    async def look(response: ClientResponse, _: asyncio.Event) -> None:
+        assert response.status == 200
+        assert await response.read() == b"data: 1\n\nthe server failed (ZeroDivisionError)"
+
+    asyncio.run(asked(frames, look, 60.0))
+
+
 def test_a_stream_without_frames_is_whole() -> None:
     """It has a head and an end."""
     async def frames(_: asyncio.Event) -> AsyncGenerator[bytes, None]:
