@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -133,7 +134,7 @@ def read_logit_bias(fields: Fields, tokenizer: Tokenizer) -> list[tuple[int, flo
     """
     given = fields.get("logit_bias")
     if isinstance(given, dict):
-        pairs: list[Any] = [[int(key) if key.lstrip("-").isdecimal() and len(key) < 12 else key, value]
+        pairs: list[Any] = [[int(key) if re.fullmatch(r"-?\d{1,11}", key, re.ASCII) else key, value]
                             for key, value in given.items()]
     elif isinstance(given, list):
         pairs = given

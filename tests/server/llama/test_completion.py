@@ -122,6 +122,7 @@ def test_a_biased_token_is_chosen_or_never(server: Served) -> None:
     first = complete(server, return_tokens=True, n_predict=1)["tokens"][0]
     assert complete(server, return_tokens=True, n_predict=1, logit_bias=[[first, False]])["tokens"] != [first]
     assert complete(server, return_tokens=True, n_predict=2, logit_bias={"77": 1000})["tokens"] == [77, 77]
+    assert complete(server, n_predict=1, logit_bias={"--7": 1, "-": 1, "\u0663": 1, "-1": 1})["stop"]
 
 
 def test_seeds_repeat_and_differ(server: Served) -> None:
