@@ -218,9 +218,9 @@ def open_backend(gguf: GGUFFile, model: Model, **options: Any) -> Backend:
 
 def compilers_awake() -> AbstractContextManager[None]:
     """Within it, what compiles the backend's kernels gets ready, if need be, before it is known what to compile."""
-    from ggpy.backends.cpu import workers_awake
+    from ggpy.backends import cpu
 
-    return workers_awake()
+    return cpu.compilers_awake()
 
 
 def default_n_ctx(hparams: HParams, cache_type_k: KVType, cache_type_v: KVType) -> int:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from ggpy.engine.config import SamplingParams
-from ggpy.kernels.cpu import library
+from ggpy.kernels.cpu import compile_workers, library
 from ggpy.kernels.cpu.sample_candidates import COMMON
 from ggpy.text import Tokenizer
 from ggpy.tools.loading import KernelProgress, compile_samplers, shortened
@@ -68,7 +68,7 @@ def test_samplers_that_have_to_be_compiled_are_announced(
         library._addresses.update(dict.fromkeys(names, 1))
         progress("", 0, len(names))
 
-    monkeypatch.setattr(library, "_compile", compile_all)
+    monkeypatch.setattr(library, "compile_kernels", compile_all)
     for _ in range(2):
         compile_samplers(llm, params, is_constrained=False)     # type: ignore[arg-type]
     assert capsys.readouterr().err == "loading samplers: preparing 4 kernels; they are kept for the next time\n"
@@ -78,6 +78,6 @@ def test_kernels_are_counted_before_the_first_is_there(tmp_path: Path, monkeypat
     """Compiling the first takes seconds."""
     told: list[tuple[str, int, int]] = []
     monkeypatch.setenv("GGPY_HOME", str(tmp_path))
-    monkeypatch.setattr(library, "_run_worker", lambda pending, report, workers: report(pending.take(set())))
-    library._compile(["elementwise.add"], lambda *progress: told.append(progress))
+    monkeypatch.setattr(compile_workers, "_run_worker", lambda pending, report, workers: report(pending.take(set())))
+    compile_workers.compile_kernels(["elementwise.add"], lambda *progress: told.append(progress))
     assert told == [("", 0, 1), ("elementwise.add", 1, 1)]

@@ -1,6 +1,6 @@
 """Kernels to machine code: Numba makes LLVM code of a function, LLVM makes an object file for the level.
 
-Runs in worker processes of its own (see `library.py`), so that kernels compile in parallel and
+Runs in worker processes of its own (see `compile_workers.py`), so that kernels compile in parallel and
 an engine whose kernels are on disk never imports Numba. Optimising happens once, here, with the features of the level:
 Numba's own passes are turned off.
 """

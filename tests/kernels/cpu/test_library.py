@@ -4,7 +4,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ggpy.errors import ConfigError, KernelError
-from ggpy.kernels.cpu import library
+from ggpy.kernels.cpu import compile_workers, library
 from ggpy.kernels.cpu.cache import object_path, read_object, write_object
 from ggpy.kernels.cpu.level import LEVELS, available_levels, current_level
 
@@ -67,7 +67,7 @@ def test_object_is_named_by_the_sources_it_is_made_of() -> None:
 
 def test_a_worker_keeps_to_modules_that_it_has_compiled() -> None:
     """Their functions cost nothing any more; others begin with what nobody has begun."""
-    pending = library._Pending(["norm.rms", "sample_order.sort", "q4_1.pack", "q4_1.linear"])
+    pending = compile_workers.Pending(["norm.rms", "sample_order.sort", "q4_1.pack", "q4_1.linear"])
     first: set[str] = set()
     second: set[str] = set()
     taken = [pending.take(known) for known in (first, second, first, second, second)]
@@ -107,38 +107,53 @@ class Compilers:
         self.n_at_once = self.n_most = 0
         self.gate, self.reached = threading.Event(), threading.Event()
         self.broken: set[str] = set()
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
 
-    def hand_out(self, pending: Any, report: Callable[[str], None], workers: list[Any]) -> None:
-        with self._lock:
+    def worker(self) -> "CompilerThread":
+        with self.lock:
             self.n_at_once += 1
             self.n_most = max(self.n_most, self.n_at_once)
-        try:
-            while (name := pending.take(set())) is not None:
-                self.begun.append(name)
-                self.reached.set()
-                assert self.gate.wait(30)
-                if name in self.broken:
-                    pending.clear()
-                    raise KernelError(f"cannot compile kernel {name}")
-                write_object(object_path(name), self.code)
-                report(name)
-        finally:
-            with self._lock:
-                self.n_at_once -= 1
+        return CompilerThread(self)
+
+
+class CompilerThread:
+    """One of them, with the methods of a worker."""
+
+    def __init__(self, compilers: Compilers) -> None:
+        self.compilers = compilers
+        self.code, self.error = 0, ""
+
+    def compile(self, name: str) -> bool:
+        self.compilers.begun.append(name)
+        self.compilers.reached.set()
+        assert self.compilers.gate.wait(30)
+        if name in self.compilers.broken:
+            self.code, self.error = 1, "it is broken"
+            return False
+        write_object(object_path(name), self.compilers.code)
+        return True
+
+    def kill(self) -> None:
+        self.code = -9
+
+    def end(self) -> tuple[int, str]:
+        with self.compilers.lock:
+            self.compilers.n_at_once -= 1
+        return self.code, self.error
 
 
 @pytest.fixture
 def compilers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compilers:
-    """Two of them, and a cache that has "elementwise.add" alone."""
+    """At most two of them, and a cache that has "elementwise.add" alone."""
     library.addresses(["elementwise.add"])
     code = read_object(object_path("elementwise.add"))
     assert code is not None
     found = Compilers(code)
     monkeypatch.setenv("GGPY_HOME", str(tmp_path))
     monkeypatch.setattr(library, "_addresses", {})
-    monkeypatch.setattr(library, "_worker_slots", threading.BoundedSemaphore(2))
-    monkeypatch.setattr(library, "_hand_out", found.hand_out)
+    monkeypatch.setattr(compile_workers, "usable_cores", lambda: 2)
+    monkeypatch.setattr(compile_workers, "_slots", threading.BoundedSemaphore(2))
+    monkeypatch.setattr(compile_workers, "Worker", found.worker)
     write_object(object_path("elementwise.add"), code)
     return found
 
@@ -188,10 +203,10 @@ def test_a_kernel_that_is_there_does_not_wait_for_those_that_are_compiled(compil
     answer.result(30)
 
 
-def test_a_thread_compiles_what_another_failed_to(compilers: Compilers) -> None:
+def test_a_thread_compiles_what_another_failed_to(compilers: Compilers, monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not get the error of a kernel that it never asked for."""
     compilers.broken.add("elementwise.scale")
-    library._worker_slots = threading.BoundedSemaphore(1)
+    monkeypatch.setattr(compile_workers, "_slots", threading.BoundedSemaphore(1))
     first = asked("elementwise.scale", "norm.rms")
     assert compilers.reached.wait(30)
     second = asked("norm.rms")
@@ -233,17 +248,43 @@ def test_workers_that_are_awake_compile_and_those_without_work_end(
     """A start of two workers for one kernel leaves none behind."""
     monkeypatch.setenv("GGPY_HOME", str(tmp_path))
     monkeypatch.setattr(library, "_addresses", {})
-    monkeypatch.setattr(library, "usable_cores", lambda: 2)
-    with library.workers_awake():
-        started = list(library._idle)
+    monkeypatch.setattr(compile_workers, "usable_cores", lambda: 2)
+    monkeypatch.setattr(compile_workers, "_slots", threading.BoundedSemaphore(2))
+    with library.compilers_awake():
+        started = list(compile_workers._idle)
         library.addresses(["elementwise.take_rows"])
-        assert len(library._idle) == 1
-    assert library._idle == []
+        assert len(compile_workers._idle) == 1
+    assert compile_workers._idle == []
     assert sorted(worker._process.returncode == 0 for worker in started) == [False, True]
+
+
+@pytest.mark.parametrize(("n_cores", "n_idle"), [(64, 8), (3, 3)])
+def test_so_many_workers_wake_however_many_models_are_loaded(
+    compilers: Compilers, monkeypatch: pytest.MonkeyPatch, n_cores: int, n_idle: int
+) -> None:
+    """Two models that load at the same time share eight, or as many as there are cores."""
+    monkeypatch.setattr(compile_workers, "usable_cores", lambda: n_cores)
+    monkeypatch.setattr(compile_workers, "_slots", threading.BoundedSemaphore(n_cores))
+    with library.compilers_awake(), library.compilers_awake():
+        assert compilers.n_at_once == n_idle
+    assert (compilers.n_at_once, compile_workers._idle) == (0, [])
+
+
+def test_idle_workers_count_among_those_of_the_cores(compilers: Compilers) -> None:
+    """Kernels of several threads are compiled by the two that are awake, and no other is started."""
+    with library.compilers_awake():
+        assert compilers.n_at_once == 2
+        answers = [asked(name) for name in ("elementwise.scale", "norm.rms", "quantize.quantize", "rope.half")]
+        assert compilers.reached.wait(30)
+        compilers.gate.set()
+        for answer in answers:
+            answer.result(30)
+    assert (compilers.n_at_once, compilers.n_most) == (0, 2)
+    assert len(compilers.begun) == 4
 
 
 def test_no_worker_wakes_if_the_kernels_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """A warm start never imports Numba, in no process."""
     library.addresses(library.TEAM_KERNELS)
-    with library.workers_awake():
-        assert library._idle == []
+    with library.compilers_awake():
+        assert compile_workers._idle == []
