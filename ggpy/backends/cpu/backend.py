@@ -27,8 +27,7 @@ from ggpy.graph.plan import Plan
 from ggpy.kernels.cpu import library
 from ggpy.kernels.cpu.arguments import ROUTE_SCRATCH_BYTES, SUMS_BYTES
 from ggpy.kernels.cpu.attention_memory import attention_partials_bytes, attention_scratch_bytes
-from ggpy.kernels.cpu.embed_kernels import embed_kernel
-from ggpy.kernels.cpu.packing import packing_of
+from ggpy.kernels.cpu.packing import embed_kernel, packing_of
 from ggpy.kernels.cpu.sample_candidates import COMMON as COMMON_SAMPLERS
 from ggpy.kernels.cpu.team import Team
 from ggpy.machine import available_memory_bytes

@@ -34,9 +34,9 @@ from ggpy.graph.ops import (
 )
 from ggpy.graph.plan import Buffer, Int8Buffer, Plan, Quantize, QuantizeSlots, RoutingBuffer, Task
 from ggpy.kernels.cpu import arguments
-from ggpy.kernels.cpu.arguments import argument_block
+from ggpy.kernels.cpu.arguments import EMBED, argument_block
 from ggpy.kernels.cpu.attention_memory import attention_items
-from ggpy.kernels.cpu.embed_kernels import EMBED, embed_kernel
+from ggpy.kernels.cpu.packing import embed_kernel
 from ggpy.kernels.cpu.step import STEP
 
 ROWS = {"tokens": STEP.n_tokens, "outputs": STEP.n_outputs, "slots": STEP.n_slots}

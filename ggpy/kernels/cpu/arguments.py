@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 WORD = 8                # bytes of a field
 # rows that the int8 activations of a linear interleave (see quantize.py): each decoded weight block meets so many. On
-# Zen 4 prompts run 3 to 6% faster than with 16; the sums of 32 are half of a level 1 cache
+# Zen 4 one thread's products of 512 rows run 1 to 5% faster than with 16; the sums of 32 are half of a level 1 cache
 CHUNK_ROWS = 32
 GROUP_ROWS = 16         # weight rows that a packed group interleaves (see matmul.py)
 BLOCK = 32              # activations per scale
@@ -74,6 +74,9 @@ SCALE = fields("x factor width out n_rows")
 SOFTCAP = fields("x cap width out n_rows")
 SOFTMAX = fields("x width out n_rows")
 TAKE_ROWS = fields("x width out")
+# index: the field of the step that has the number of each row, as the offset of its address; 0: row 0 for all
+EMBED = fields("weight row_bytes width index scale out")
+EMBED_LANES = 16        # weights that a kernel writes at a time, of which a row's width is a multiple
 ROPE = fields("x n_head head_dim n_rot cos sin out n_rows")        # cos, sin: (n_rows, n_rot / 2)
 # table_row: bytes from a sequence's page table to the row of this layer's group; k_offset: (n_head_kv, head_dim_k)
 KV_STORE = fields("k v k_pool v_pool table_row k_offset n_head_kv head_dim_k head_dim_v")

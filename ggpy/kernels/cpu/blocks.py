@@ -5,7 +5,10 @@ weight 4 k + i of row r. Formats decode two blocks (16 registers), then add thei
 the loop that all the time goes to. S, d, da and acc are those of the canonical order (see matmul.py).
 """
 
-from ggpy.kernels.cpu.dot import UNSIGNED_BY_SIGNED, dot4_i8, dot4_u7, start_i8
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ggpy.kernels.cpu.dot import UNSIGNED_BY_SIGNED, dot4_i8, dot4_u7, ready_i8, start_i8
 from ggpy.kernels.cpu.kernel import device
 from ggpy.kernels.cpu.simd import (
     as_i8x64,
@@ -136,12 +139,24 @@ def make_half_sums(dot4, start):
 
 
 @device
-def as_stored(w):
+def as_given(w):
     return w
 
 
-def biased_sums(shift):
-    """`half_sums` for weights stored with a bias, w + (128 >> shift) in 0..127, and `ready` that they first go through.
+class Product(NamedTuple):
+    """How the weights of a block meet activations: once ready(w), then half_sums of that for every activation row."""
+
+    ready: Callable[..., Any]
+    half_sums: Callable[..., Any]       # see make_half_sums
+
+
+half_sums_i8 = make_half_sums(dot4_i8, start_i8)
+signed_product = Product(for_each(ready_i8), half_sums_i8)      # of weights in -128..127
+ready_product = Product(as_given, half_sums_i8)                 # of what `ready_i8` makes of them
+
+
+def biased_product(shift):
+    """The product of weights given with a bias, w + (128 >> shift) in 0..127.
 
     Bias * sum of the activations has to come off. Where one side of a product is unsigned anyway, the bias is made 128,
     once for a block and all rows: what that adds stands in memory as it is. Elsewhere each row shifts it.
@@ -157,15 +172,16 @@ def biased_sums(shift):
         return sra(broadcast_i32(n16), shift)
 
     if UNSIGNED_BY_SIGNED:
-        return for_each(add_rest), make_half_sums(dot4_i8, start_i8)
-    return as_stored, make_half_sums(dot4_u7, start)
+        return Product(for_each(add_rest), half_sums_i8)
+    return Product(as_given, make_half_sums(dot4_u7, start))
 
 
-def make_add_pair(ready, half_sums):
-    """For formats with one scale per 32 weights: acc[j % 8] = fma(RN(S d), da[j], acc[j % 8]).
+def make_add_pair(product):
+    """For formats with one scale per 32 weights: acc[j % 8] = fma(RN(S d), da[j], acc[j % 8]), S by `product`.
 
     Blocks j and j + 1 have weights w and x and scales d0 and d1, float32 x 16.
     """
+    ready, half_sums = product
 
     @device
     def add_pair(j, m, q, da, n16, acc, w, x, d0, d1):
@@ -184,7 +200,6 @@ def make_add_pair(ready, half_sums):
 
 
 sums_u7 = make_half_sums(dot4_u7, from_zero)
-add_pair_i8 = make_add_pair(as_stored, make_half_sums(dot4_i8, start_i8))      # of weights that are ready
 
 
 @device
@@ -216,11 +231,13 @@ def add_pair_with_minimum(j, m, q, da, ys, acc, w, x, d0, d1, m0, m1):
         store(f1 + t * 64, fma(m1, broadcast_f32(ys + s1 * 4), v))
 
 
-def make_add_pair_16(gap, ready, half_sums):
+def make_add_pair_16(gap, product):
     """For formats with integer scales per 16 weights: S = s[0] * first half + s[1] * last half, exact in float32.
 
-    Blocks j and j + gap have weights w and x, integer scales s and r (two float32 x 16 each) and one d.
+    The halves are summed by `product`. Blocks j and j + gap have weights w and x, integer scales s and r (two
+    float32 x 16 each) and one d.
     """
+    ready, half_sums = product
 
     @device
     def add_pair(j, m, q, da, n16, acc, w, x, d, s, r):

@@ -6,8 +6,7 @@ canonical order of block j is, with the exact sums S0 and S1 over its first and 
     t = fma(S1, s1, RN(S0 * s0));  acc[j % 8] = fma(t, da[j], acc[j % 8])
 """
 
-from ggpy.kernels.cpu.blocks import for_each, load_8_lines, make_half_sums, prefetch_lines
-from ggpy.kernels.cpu.dot import dot4_i8, ready_i8, start_i8
+from ggpy.kernels.cpu.blocks import load_8_lines, prefetch_lines, signed_product
 from ggpy.kernels.cpu.expand import UNIT
 from ggpy.kernels.cpu.interleave import file_block
 from ggpy.kernels.cpu.kernel import device
@@ -15,8 +14,7 @@ from ggpy.kernels.cpu.matmul import make_expert_linear, make_linear
 from ggpy.kernels.cpu.simd import broadcast_f32, fma, load_f32x16, store, to_f32
 
 PACKED = file_block(UNIT)
-ready = for_each(ready_i8)
-half_sums = make_half_sums(dot4_i8, start_i8)
+ready, half_sums = signed_product
 
 
 @device
@@ -29,6 +27,7 @@ def scaled_sum(n16, half, y, w, s0, s1):
 @device
 def add_pair(j, m, q, da, n16, acc, w, x, w0, w1, x0, x1):
     """Blocks j and j + 1 with weights w and x and their scales, times m activation rows."""
+    w, x = ready(w), ready(x)
     f0 = acc + (j % 8) * (64 * m)
     f1 = f0 + 64 * m
     for t in range(m):
@@ -47,7 +46,7 @@ def rows(w, n_blocks, m, q, da, ys, n16, acc):
         p = w + j // 2 * PACKED.size
         prefetch_lines(p, 20)
         s = p + PACKED.scale
-        add_pair(j, m, q, da, n16, acc, ready(load_8_lines(p + PACKED.q)), ready(load_8_lines(p + PACKED.q + 512)),
+        add_pair(j, m, q, da, n16, acc, load_8_lines(p + PACKED.q), load_8_lines(p + PACKED.q + 512),
                  load_f32x16(s), load_f32x16(s + 64), load_f32x16(s + 128), load_f32x16(s + 192))
 
 

@@ -6,14 +6,14 @@ then four lines of nibbles for each block as in iq4_nl.py.
 
 from ggpy.formats.iq4 import IQ4_XS_BLOCK
 from ggpy.gguf import TensorType
-from ggpy.kernels.cpu.blocks import add_pair_i8, nibbles, prefetch_lines
+from ggpy.kernels.cpu.blocks import nibbles, prefetch_lines
 from ggpy.kernels.cpu.interleave import (
     file_block,
     interleave_bytes,
     interleave_half,
     interleave_word,
 )
-from ggpy.kernels.cpu.iq4_nl import lookups
+from ggpy.kernels.cpu.iq4_nl import add_pair, lookups
 from ggpy.kernels.cpu.kernel import device
 from ggpy.kernels.cpu.packed_format import make_kernels
 from ggpy.kernels.cpu.packing import PACKINGS
@@ -41,8 +41,8 @@ def rows(w, n_blocks, m, q, da, ys, n16, acc):
         for j in range(0, 8, 2):
             lines = p + QS + 256 * j
             prefetch_lines(p + 288 * j, 9)
-            add_pair_i8(8 * u + j, m, q, da, n16, acc, lookups(nibbles(lines)), lookups(nibbles(lines + 256)),
-                        d * scale(p, j), d * scale(p, j + 1))
+            add_pair(8 * u + j, m, q, da, n16, acc, lookups(nibbles(lines)), lookups(nibbles(lines + 256)),
+                     d * scale(p, j), d * scale(p, j + 1))
 
 
 @device

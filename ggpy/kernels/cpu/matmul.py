@@ -4,8 +4,9 @@ A weight matrix is packed in groups of GROUP_ROWS rows, interleaved so that one 
 gives `rows(w, n_blocks, m, q, da, ys, n16, acc)`: it decodes each weight block of one group once and leaves, for m
 activation rows, the eight partial sums of the canonical order in acc, float32 (8, m, 16). The activations are those of
 a chunk as quantize.py lays them out: int8 values q, for each block of 32 the float32 da, its scale, and ys = -RN(da *
-sum(q)), for each half of it the int32 n16 = -128 * sum(q). Of n16 a format whose weights are stored too large by 2^k
-takes 2^(k - 7), which is what that has added to the integer sum, negative. The order of one output:
+sum(q)), for each half of it the int32 n16 = -128 * sum(q). Of n16 a product whose weights are too large by 2^k takes
+2^(k - 7), which is what that has added to the integer sum, negative; packed weights with a bias are made too large by
+128 where the processor wants them unsigned anyway, and take n16 whole (see blocks.py). The order of one output:
 
     for block j:  S = exact integer sum;  t = RN(S * d);  acc[j % 8] = fma(t, da[j], acc[j % 8])
                   with minimums:          acc[j % 8] = fma(dm * mn, ys[j], acc[j % 8])

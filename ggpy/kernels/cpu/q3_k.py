@@ -8,7 +8,7 @@ half of 128 weights, bits 2 b, 2 b + 1 of its eight lines belong to its block b.
 from ggpy.formats.k_quants import Q3_K_BLOCK
 from ggpy.gguf import TensorType
 from ggpy.kernels.cpu.blocks import (
-    biased_sums,
+    biased_product,
     load_4_lines,
     make_add_pair_16,
     prefetch_lines,
@@ -29,7 +29,7 @@ from ggpy.kernels.cpu.simd import load_f32x16, load_i32x16, splat_i32x16, to_f32
 FILE = file_block(Q3_K_BLOCK)
 UNIT_BYTES = PACKINGS[TensorType.Q3_K].unit_bytes
 SCALES, HIGH, QS = 64, 256, 768
-add_pair = make_add_pair_16(1, *biased_sums(5))
+add_pair = make_add_pair_16(1, biased_product(5))
 
 
 @device

@@ -16,6 +16,7 @@ from ggpy.kernels.cpu.blocks import (
     low_nibbles,
     prefetch_lines,
 )
+from ggpy.kernels.cpu.embed import bits_of_lanes, bytes_at, make_embed
 from ggpy.kernels.cpu.file_units import add_with_minimum, nibbles_of_pairs
 from ggpy.kernels.cpu.interleave import (
     file_block,
@@ -28,7 +29,7 @@ from ggpy.kernels.cpu.lanes8 import as_i8x8
 from ggpy.kernels.cpu.mapped import make_direct
 from ggpy.kernels.cpu.packed_format import make_kernels
 from ggpy.kernels.cpu.packing import PACKINGS
-from ggpy.kernels.cpu.simd import load_f16, load_f16x16, load_i32, load_i32x16, splat_i32x16, to_f32, zext_i32
+from ggpy.kernels.cpu.simd import load_f16, load_f16x16, load_i32, load_i32x16, splat_i32x16, store, to_f32, zext_i32
 
 FILE = file_block(Q4_K_BLOCK)
 UNIT_BYTES = PACKINGS[TensorType.Q4_K].unit_bytes
@@ -89,12 +90,19 @@ def pack_block(source, stride, n, unit, i):
 
 
 @device
-def unit_scales(p):
-    """d * scale and dm * minimum of the eight blocks of a file block, which are exact."""
+def block_scales(p):
+    """The scales and the minimums of a file block, a byte for each of eight."""
     low, high = np.int64(load_i32(p + FILE.scales)), np.int64(load_i32(p + FILE.scales + 4))
     both = np.int64(load_i32(p + FILE.scales + 8))
     scale = (low & 0x3F3F3F3F) | (((both & 0x0F0F0F0F) | ((low >> 2) & 0x30303030)) << 32)
     minimum = (high & 0x3F3F3F3F) | ((((both >> 4) & 0x0F0F0F0F) | ((high >> 2) & 0x30303030)) << 32)
+    return scale, minimum
+
+
+@device
+def unit_scales(p):
+    """d * scale and dm * minimum of the eight blocks of a file block, which are exact."""
+    scale, minimum = block_scales(p)
     return (to_f32(zext_i32(as_i8x8(scale))) * load_f16(p + FILE.d),
             to_f32(zext_i32(as_i8x8(minimum))) * load_f16(p + FILE.dmin))
 
@@ -105,5 +113,32 @@ def decode(p):
     return nibbles_of_pairs(p + FILE.qs), unit_scales(p)
 
 
+def make_write(numbers):
+    """`write` of Q4_K and Q5_K: q of the weights 16 k on in block j of a file block are numbers(p, j, k)."""
+
+    @device
+    def write(p, factor, out):
+        d, dm = load_f16(p + FILE.d), load_f16(p + FILE.dmin)
+        scales, minimums = block_scales(p)
+        for j in range(8):
+            scale, minimum = d * np.float32((scales >> 8 * j) & 63), dm * np.float32((minimums >> 8 * j) & 63)
+            for k in range(2):
+                store(out + 128 * j + 64 * k, (to_f32(numbers(p, j, k)) * scale + -minimum) * factor)
+
+    return write
+
+
+@device
+def nibbles_at(qs, j, k):
+    """Of the weights 16 k on in block j, as they lie in the file."""
+    return bits_of_lanes(bytes_at(qs + 32 * (j // 2) + 16 * k), 4 * (j % 2), 15)
+
+
+@device
+def numbers(p, j, k):
+    return nibbles_at(p + FILE.qs, j, k)
+
+
+embed = make_embed(256, FILE.size, make_write(numbers))
 direct = make_direct(FILE.size, decode, add_with_minimum)
 linear, expert_linear, pack, mapped_linear = make_kernels(rows, FILE.size, UNIT_BYTES, 1, pack_block, direct)

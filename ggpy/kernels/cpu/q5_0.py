@@ -8,7 +8,8 @@ import numpy as np
 
 from ggpy.formats.q5 import Q5_0_BLOCK
 from ggpy.gguf import TensorType
-from ggpy.kernels.cpu.blocks import biased_sums, bits, bits_up, make_add_pair, nibbles, prefetch_lines
+from ggpy.kernels.cpu.blocks import biased_product, bits, bits_up, make_add_pair, nibbles, prefetch_lines
+from ggpy.kernels.cpu.embed import bits_of_lanes, bytes_at, make_embed
 from ggpy.kernels.cpu.file_units import make_add_biased, nibbles_of_blocks, scales
 from ggpy.kernels.cpu.interleave import (
     file_block,
@@ -21,13 +22,23 @@ from ggpy.kernels.cpu.lanes8 import as_i8x32, bits_of_byte, gather_i32x8
 from ggpy.kernels.cpu.mapped import make_direct
 from ggpy.kernels.cpu.packed_format import make_kernels
 from ggpy.kernels.cpu.packing import PACKINGS
-from ggpy.kernels.cpu.simd import load_f16x16, load_i8x64, load_i32x16, splat_i32x16, store
+from ggpy.kernels.cpu.simd import (
+    lane_index,
+    load_f16,
+    load_f16x16,
+    load_i8x64,
+    load_i32,
+    load_i32x16,
+    splat_i32x16,
+    store,
+    to_f32,
+)
 
 FILE = file_block(Q5_0_BLOCK)
 UNIT_BYTES = PACKINGS[TensorType.Q5_0].unit_bytes
 QH = 64
 BLOCK_BYTES = 320           # of fifth bits and nibbles
-add_pair = make_add_pair(*biased_sums(3))
+add_pair = make_add_pair(biased_product(3))
 
 
 @device
@@ -87,5 +98,15 @@ def decode(p):
     return w, scales(p + FILE.d, FILE.size)
 
 
+@device
+def write(p, factor, out):
+    """The weights of a file block times the factor."""
+    d, v, fifth = load_f16(p + FILE.d), bytes_at(p + FILE.qs), splat_i32x16(load_i32(p + FILE.qh))
+    low, high = (fifth >> lane_index()) & splat_i32x16(1), ((fifth >> 16) >> lane_index()) & splat_i32x16(1)
+    store(out, to_f32((bits_of_lanes(v, 0, 15) | low << 4) - splat_i32x16(16)) * d * factor)
+    store(out + 64, to_f32((bits_of_lanes(v, 4, 15) | high << 4) - splat_i32x16(16)) * d * factor)
+
+
+embed = make_embed(32, FILE.size, write)
 direct = make_direct(8 * FILE.size, decode, make_add_biased(3))
 linear, expert_linear, pack, mapped_linear = make_kernels(rows, FILE.size, UNIT_BYTES, 2, pack_block, direct)

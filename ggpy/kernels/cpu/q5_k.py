@@ -14,6 +14,7 @@ from ggpy.kernels.cpu.blocks import (
     prefetch_lines,
     with_bit,
 )
+from ggpy.kernels.cpu.embed import bits_of_lanes, bytes_at, make_embed
 from ggpy.kernels.cpu.file_units import add_with_minimum, for_each_block, moved_bits, nibbles_of_pairs
 from ggpy.kernels.cpu.interleave import file_block, interleave_bytes
 from ggpy.kernels.cpu.kernel import device
@@ -21,7 +22,7 @@ from ggpy.kernels.cpu.lanes8 import broadcast_8xi8
 from ggpy.kernels.cpu.mapped import make_direct
 from ggpy.kernels.cpu.packed_format import make_kernels
 from ggpy.kernels.cpu.packing import PACKINGS
-from ggpy.kernels.cpu.q4_k import SCALES, minimum, pack_scales, scale, unit_scales
+from ggpy.kernels.cpu.q4_k import SCALES, make_write, minimum, nibbles_at, pack_scales, scale, unit_scales
 from ggpy.kernels.cpu.simd import load_f16x16
 
 FILE = file_block(Q5_K_BLOCK)
@@ -68,5 +69,12 @@ def decode(p):
             w[3] | moved_bits(broadcast_8xi8(h + 24), places, 16)), unit_scales(p)
 
 
+@device
+def numbers(p, j, k):
+    """q of the weights 16 k on in block j of a file block."""
+    return nibbles_at(p + FILE.qs, j, k) | bits_of_lanes(bytes_at(p + FILE.qh + 16 * k), j, 1) << 4
+
+
+embed = make_embed(256, FILE.size, make_write(numbers))
 direct = make_direct(FILE.size, decode, add_with_minimum)
 linear, expert_linear, pack, mapped_linear = make_kernels(rows, FILE.size, UNIT_BYTES, 1, pack_block, direct)

@@ -6,10 +6,12 @@ and lines 8 c..8 c + 7 (c = 0, 1) of the low bits hold blocks c and 2 + c in the
 the order in which they are read, which memory rewards.
 """
 
+import numpy as np
+
 from ggpy.formats.k_quants import Q6_K_BLOCK
 from ggpy.gguf import TensorType
 from ggpy.kernels.cpu.blocks import (
-    biased_sums,
+    biased_product,
     bits,
     bits_up,
     high_nibbles,
@@ -18,6 +20,7 @@ from ggpy.kernels.cpu.blocks import (
     make_add_pair_16,
     prefetch_lines,
 )
+from ggpy.kernels.cpu.embed import bits_of_lanes, bytes_at, make_embed
 from ggpy.kernels.cpu.file_units import eights, for_each_block, make_add_biased_16, moved_bits, split_nibbles
 from ggpy.kernels.cpu.interleave import file_block, interleave_bytes, widen_half
 from ggpy.kernels.cpu.kernel import device
@@ -25,13 +28,23 @@ from ggpy.kernels.cpu.lanes8 import i8x16, load_i8x16, load_i64x8, sext_i32
 from ggpy.kernels.cpu.mapped import make_direct
 from ggpy.kernels.cpu.packed_format import make_kernels
 from ggpy.kernels.cpu.packing import PACKINGS
-from ggpy.kernels.cpu.simd import load_f16, load_f32x16, load_i32x16, shuffle1, sra, to_f32
+from ggpy.kernels.cpu.simd import (
+    load_f16,
+    load_f32x16,
+    load_i32x16,
+    load_u16,
+    shuffle1,
+    splat_i32x16,
+    sra,
+    store,
+    to_f32,
+)
 
 FILE = file_block(Q6_K_BLOCK)
 UNIT_BYTES = PACKINGS[TensorType.Q6_K].unit_bytes
 SCALES, HALVES, HALF_BYTES = 64, 320, 1536
 LOW_BITS = 512              # behind the high bits of a half
-add_pair = make_add_pair_16(2, *biased_sums(2))
+add_pair = make_add_pair_16(2, biased_product(2))
 
 
 @device
@@ -112,5 +125,19 @@ def decode(p):
     return w, (load_f16(p + FILE.d), to_f32(sext_i32(halves(load_i8x16(p + FILE.scales)))))
 
 
+@device
+def write(p, factor, out):
+    """The weights of a file block times the factor."""
+    d = load_f16(p + FILE.d)
+    for s in range(16):
+        half, quarter, k = s // 8, s % 8 // 2, s % 2
+        q = bits_of_lanes(bytes_at(p + FILE.ql + 64 * half + 32 * (quarter % 2) + 16 * k), 4 * (quarter // 2), 15)
+        q = q | bits_of_lanes(bytes_at(p + FILE.qh + 32 * half + 16 * k), 2 * quarter, 3) << 4
+        scale = np.int64(load_u16(p + FILE.scales + s)) & 255       # d, behind the last one, is part of the block too
+        scale = np.float32((scale ^ 128) - 128)
+        store(out + 64 * s, to_f32(q - splat_i32x16(32)) * (d * scale) * factor)
+
+
+embed = make_embed(256, FILE.size, write)
 direct = make_direct(FILE.size, decode, make_add_biased_16(2))
 linear, expert_linear, pack, mapped_linear = make_kernels(rows, FILE.size, UNIT_BYTES, 1, pack_block, direct)

@@ -5,21 +5,22 @@ Packed unit of two blocks, 1088 bytes: d of both (16 float16 each), then eight l
 
 from ggpy.formats.q8 import Q8_0_BLOCK
 from ggpy.gguf import TensorType
-from ggpy.kernels.cpu.blocks import add_pair_i8, for_each, load_8_lines, prefetch_lines
+from ggpy.kernels.cpu.blocks import load_8_lines, make_add_pair, prefetch_lines, signed_product
 from ggpy.kernels.cpu.dot import ready_i8
+from ggpy.kernels.cpu.embed import make_embed
 from ggpy.kernels.cpu.file_units import add_i8, high_eights, low_eights, scales
 from ggpy.kernels.cpu.interleave import file_block, interleave_bytes, interleave_half
 from ggpy.kernels.cpu.kernel import device
-from ggpy.kernels.cpu.lanes8 import as_i64x8, i64x8, load_i8x32
+from ggpy.kernels.cpu.lanes8 import as_i64x8, i64x8, load_i8x16, load_i8x32, sext_i32
 from ggpy.kernels.cpu.mapped import make_direct
 from ggpy.kernels.cpu.packed_format import make_kernels
 from ggpy.kernels.cpu.packing import PACKINGS
-from ggpy.kernels.cpu.simd import as_i8x64, concat, load_f16x16, shuffle2
+from ggpy.kernels.cpu.simd import as_i8x64, concat, load_f16, load_f16x16, shuffle2, store, to_f32
 
 FILE = file_block(Q8_0_BLOCK)
 UNIT_BYTES = PACKINGS[TensorType.Q8_0].unit_bytes
 QS = 64
-ready = for_each(ready_i8)
+add_pair = make_add_pair(signed_product)
 
 
 @device
@@ -28,8 +29,8 @@ def rows(w, n_blocks, m, q, da, ys, n16, acc):
     for j in range(0, n_blocks, 2):
         p = w + j // 2 * UNIT_BYTES
         prefetch_lines(p, 17)
-        add_pair_i8(j, m, q, da, n16, acc, ready(load_8_lines(p + QS)),
-                    ready(load_8_lines(p + QS + 512)), load_f16x16(p), load_f16x16(p + 32))
+        add_pair(j, m, q, da, n16, acc, load_8_lines(p + QS), load_8_lines(p + QS + 512),
+                 load_f16x16(p), load_f16x16(p + 32))
 
 
 @device
@@ -60,5 +61,14 @@ def decode(p):
     return w, scales(p + FILE.d, FILE.size)
 
 
+@device
+def write(p, factor, out):
+    """The weights of a file block times the factor."""
+    d = load_f16(p + FILE.d)
+    store(out, to_f32(sext_i32(load_i8x16(p + FILE.qs))) * d * factor)
+    store(out + 64, to_f32(sext_i32(load_i8x16(p + FILE.qs + 16))) * d * factor)
+
+
+embed = make_embed(32, FILE.size, write)
 direct = make_direct(8 * FILE.size, decode, add_i8)
 linear, expert_linear, pack, mapped_linear = make_kernels(rows, FILE.size, UNIT_BYTES, 2, pack_block, direct)

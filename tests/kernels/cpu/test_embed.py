@@ -9,8 +9,8 @@ import pytest
 
 from ggpy.formats import dequantize, get_format
 from ggpy.gguf import TensorType
-from ggpy.kernels.cpu.arguments import argument_block
-from ggpy.kernels.cpu.embed_kernels import EMBED, KERNELS
+from ggpy.kernels.cpu.arguments import EMBED, argument_block
+from ggpy.kernels.cpu.packing import PACKINGS
 from ggpy.kernels.cpu.step import STEP
 
 RunKernel = Callable[..., None]
@@ -36,7 +36,7 @@ def random_rows(tensor_type: TensorType) -> npt.NDArray[np.uint8]:
 
 @pytest.mark.parametrize("n_threads", [1, 3])
 @pytest.mark.parametrize("scale", [1.0, 25.298221])
-@pytest.mark.parametrize("tensor_type", KERNELS, ids=lambda t: t.name)
+@pytest.mark.parametrize("tensor_type", [t for t, packing in PACKINGS.items() if packing.embeds], ids=lambda t: t.name)
 def test_rows_have_the_bits_that_dequantize_gives(
     run_kernel: RunKernel, tensor_type: TensorType, scale: float, n_threads: int
 ) -> None:
@@ -45,7 +45,7 @@ def test_rows_have_the_bits_that_dequantize_gives(
     out = np.zeros((4, N_WEIGHTS), np.float32)
     block = argument_block(EMBED, weight=rows.ctypes.data, row_bytes=rows.shape[1], width=N_WEIGHTS,
                            index=STEP.tokens, scale=scale, out=out.ctypes.data)
-    run_kernel(f"embed.{KERNELS[tensor_type]}", block, n_threads, n_tokens=4, tokens=tokens.ctypes.data)
+    run_kernel(f"{PACKINGS[tensor_type].module}.embed", block, n_threads, n_tokens=4, tokens=tokens.ctypes.data)
     expected = dequantize(rows, tensor_type)[tokens] * np.float32(scale)
     assert np.array_equal(out.view(np.uint32), expected.view(np.uint32))
 
@@ -55,5 +55,5 @@ def test_without_an_index_each_row_is_the_first(run_kernel: RunKernel) -> None:
     weights, out = np.arange(32, dtype=np.float32).reshape(2, 16), np.ones((3, 16), np.float32)
     block = argument_block(EMBED, weight=weights.ctypes.data, row_bytes=64, width=16, index=0, scale=2.0,
                            out=out.ctypes.data)
-    run_kernel("embed.f32", block, n_tokens=3)
+    run_kernel("f32.embed", block, n_tokens=3)
     assert out.tolist() == [[2.0 * i for i in range(16)]] * 3
