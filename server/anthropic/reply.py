@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import msgspec
-
 from ggpy.engine.prefix_tree import MissCause
 from ggpy.server import sse
+from ggpy.server.chat.arguments import read_arguments
 from ggpy.server.errors import ErrorInfo
 from ggpy.text.tool_calls import CallArguments, CallBegin, Content, Reasoning, ToolCall
 from ggpy.text.tool_calls.events import Event
@@ -84,17 +83,9 @@ def content_blocks(reasoning: str, content: str, calls: Iterable[ToolCall]) -> l
         blocks.append({"type": "thinking", "thinking": reasoning, "signature": SIGNATURE})
     if content:
         blocks.append({"type": "text", "text": content})
-    blocks += [{"type": "tool_use", "id": call.id, "name": call.name, "input": input_of(call)} for call in calls]
+    blocks += [{"type": "tool_use", "id": call.id, "name": call.name,
+                "input": read_arguments(call.arguments)} for call in calls]
     return blocks or [{"type": "text", "text": ""}]
-
-
-def input_of(call: ToolCall) -> dict[str, Any]:
-    """The arguments of a call; {} if they broke off."""
-    try:
-        arguments = msgspec.json.decode(call.arguments)
-    except (msgspec.DecodeError, RecursionError):
-        return {}
-    return arguments if isinstance(arguments, dict) else {}
 
 
 class EventWriter:

@@ -9,11 +9,11 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 from aiohttp import web
 
 from ggpy.engine.request import ContextShift
 from ggpy.errors import RequestError
+from ggpy.server.chat.arguments import read_arguments
 from ggpy.server.chat.core import ChatRequest, PreparedChat, prepare, stream_chat
 from ggpy.server.chat.template_options import template_variables
 from ggpy.server.context import Server
@@ -178,7 +178,7 @@ class CallCollector:
 
     def _call(self, is_complete: bool) -> Line:
         assert self._begun is not None, "a call begins before it ends"
-        arguments = msgspec.json.decode(self._arguments) if is_complete and self._arguments.strip() else {}
+        arguments = read_arguments(self._arguments) if is_complete else {}
         return {"id": self._begun.id, "function": {"index": self._begun.index, "name": self._begun.name,
                                                    "arguments": arguments}}
 
