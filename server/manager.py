@@ -129,6 +129,7 @@ class ModelManager:
             with suppress(asyncio.CancelledError, GgpyError):
                 await entry.loading
         loaded, entry.loaded = entry.loaded, None
+        entry.keep_s = self.settings.sleep_idle_s       # what one request wanted counts no longer
         if loaded is not None:
             self._set_state(entry, state)
             if not any(other.loaded is not None and other.loaded.client is loaded.client

@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from ggpy.errors import GgpyError, RequestError
+from ggpy.errors import GgpyError
 from ggpy.hub.model_names import ModelName
 from ggpy.hub.modelfile import parameter_lines
 from ggpy.hub.store import ModelStore
@@ -19,11 +19,11 @@ from ggpy.server.models import Entry, LoadedModel
 from ggpy.server.ollama.cards import Card, card_of, model_info, modelfile_text, parameter_text, rfc3339
 from ggpy.server.ollama.lines import Line, ollama_body, read_body
 from ggpy.server.ollama.names import find_entry, model_field
+from ggpy.server.ollama.options import FOREVER_S
 from ggpy.server.replies import json_response
 from ggpy.server.routes import Route
 
 VERSION = "0.13.5"          # of Ollama, that clients find here what they look for
-FOREVER_S = 1e10            # what "always" is as a time to come
 COPILOT = "GitHubCopilotChat/"
 
 
@@ -139,9 +139,3 @@ def shown(entry: Entry, server: Server, *, has_arrays: bool) -> Line:
     optional = ("parameters", "system", "license")
     return {name: value for name, value in found.items() if value or name not in optional} | (
         {"messages": messages} if messages else {})
-
-
-def require_capability(card: Card, name: str, capability: str, what: str) -> None:
-    """Raise RequestError unless the model can do it."""
-    if capability not in card.capabilities:
-        raise RequestError(f'"{name}" does not support {what}')

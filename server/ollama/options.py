@@ -21,6 +21,7 @@ USUAL = SamplingParams()
 DEFAULTS: dict[str, Any] = {"top_p": 0.9, "min_p": 0.0}     # where Ollama's differ from llama.cpp's
 NUM_KEEP = 4
 MAX_TOP_LOGPROBS = 20
+FOREVER_S = 1e10        # what is longer is always
 LEVELS = ("low", "medium", "high", "max")
 UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+", re.ASCII)
@@ -91,7 +92,7 @@ def read_keep_alive(fields: Fields) -> float | None:
     if value is None:
         return None
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return math.inf if value < 0 or value != value else float(value)
+        return float(value) if 0 <= value < FOREVER_S else math.inf
     if not isinstance(value, str):
         raise fields.error("keep_alive", f"expected seconds or a duration, found {shown(value)}")
     return parse_duration(value)
@@ -111,7 +112,10 @@ def parse_duration(text: str) -> float:
 
 
 def apply_keep_alive(entry: Entry, seconds: float | None, default_s: float | None) -> None:
-    """Have the model of `entry` stay for so long; where a request does not say, as the one before it did."""
+    """Have the model of `entry` stay for so long; where a request does not say, as the one before it did.
+
+    That ends when the model goes: whatever loads it next has the server's time.
+    """
     if seconds is not None:
         entry.keep_s = None if math.isinf(seconds) else seconds
     elif entry.loaded is None and entry.loading is None:

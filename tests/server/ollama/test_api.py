@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -19,7 +20,7 @@ from ggpy.server.sampling_fields import with_parameters
 from ggpy.server.settings import ServerSettings
 from tests.models.arch_data import load_roomy
 from tests.models.encoder_data import load_encoder
-from tests.server.conftest import Reply, Served
+from tests.server.conftest import TIMEOUT_S, Reply, Served
 
 TEMPLATES = Path(__file__).parents[2] / "data" / "templates"
 SHORT = {"num_predict": 3, "temperature": 0}
@@ -29,6 +30,13 @@ def lines(reply: Reply) -> list[Any]:
     """Of a stream."""
     assert reply.headers["content-type"] == "application/x-ndjson"
     return [json.loads(line) for line in reply.data.splitlines()]
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + TIMEOUT_S
+    while not is_so():
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
 
 
 def user(text: str) -> dict[str, str]:
@@ -254,13 +262,35 @@ def test_a_request_without_a_prompt_loads_or_unloads(make_server: Callable[..., 
 
 
 def test_a_model_goes_after_the_request_that_wants_it_so(make_server: Callable[..., Served]) -> None:
-    """keep_alive 0 of a request with a prompt."""
-    server = make_server(tags=("unloading",))
-    server.post("/api/generate", {"model": "tiny", "prompt": "a", "keep_alive": "0s", "options": SHORT})
+    """keep_alive 0 of a request with a prompt counts once; the next request has the server's time, or its own."""
+    server = make_server(tags=("unloading",), sleep_idle_s=600)
     entry = server.server.models.single
-    assert entry.keep_s == 0
+    server.post("/api/generate", {"model": "tiny", "prompt": "a", "keep_alive": "0s", "options": SHORT})
+    wait_until(lambda: entry.state == "sleeping")
+    assert entry.keep_s == 600
     server.post("/api/generate", {"model": "tiny", "keep_alive": -1})
     assert entry.keep_s is None
+
+
+def test_a_very_long_time_is_always(make_server: Callable[..., Served]) -> None:
+    """Whatever number says so."""
+    server = make_server(tags=("unloading",), sleep_idle_s=600)
+    for keep_alive in (10**400, -(10**400), 1e300):
+        assert server.post("/api/generate", {"model": "tiny", "keep_alive": keep_alive}).status == 200
+        assert server.server.models.single.keep_s is None
+
+
+def test_a_model_that_was_unloaded_stays_for_the_next_dialect(make_server: Callable[..., Served]) -> None:
+    """keep_alive 0 without a prompt, and then clients who know nothing of it."""
+    server = make_server(tags=("unloading",), sleep_idle_s=600)
+    entry = server.server.models.single
+    server.post("/api/generate", {"model": "tiny", "keep_alive": 0})
+    assert (entry.state, entry.keep_s) == ("sleeping", 600)
+    for path, body in (("/completion", {"prompt": "a", "n_predict": 1}),
+                       ("/v1/chat/completions", {"messages": [user("a")], "max_tokens": 1}),
+                       ("/v1/messages", {"messages": [user("a")], "max_tokens": 1})):
+        assert server.post(path, body).status == 200
+        assert (entry.state, entry.keep_s) == ("loaded", 600)
 
 
 def test_the_models_of_this_machine_are_listed(server: Served) -> None:
