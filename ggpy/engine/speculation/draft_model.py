@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 MOST_PADDING = 128      # tokens by which vocabularies may differ in size: some are padded, as llama.cpp allows
 MOST_READ = 64          # tokens of one step, if requests that it has read to their end do not have more
 MOST_NEW = 2            # tokens that such a request may have: a draft that was not computed, and what follows it
-KIND = "draft"
 
 
 @dataclass(slots=True)
@@ -88,7 +87,7 @@ class DraftModel:
                 for draft, token, _ in kept])
         for draft, _ in ready:
             draft.n_tokens, draft.guess = len(draft.request.tokens), tuple(guesses[draft.request.id])
-        return [Proposal(tuple(guesses[request.id]), tuple(confidences[request.id]), KIND)
+        return [Proposal(tuple(guesses[request.id]), tuple(confidences[request.id]), "draft")
                 if guesses.get(request.id) else NOTHING for request in requests]
 
     def finished(self, request: Request) -> None:

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ggpy.engine.request import Request
+from ggpy.engine.speculation.config import ProposerName
+
+Kind = tuple[ProposerName, int]     # how many tokens agree, as a power of two; 0: that has no meaning
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,19 +18,16 @@ class Proposal:
     tokens: tuple[int, ...] = ()
     confidences: tuple[float, ...] = ()
     """For each of them, the proposer's own guess that it is right if those before it are."""
-    kind: str = ""
-    """Tokens of one kind turn out right about equally often, measured against their confidences."""
+    proposer: ProposerName = "ngram"
     n_matching: int = 0
     """How many tokens agreed where the proposal comes from; 0: it does not come from text that agrees.
 
     Each of its tokens that is right makes the agreement longer by one, and the next token more likely to be right.
     """
 
-    def kind_at(self, i: int) -> str:
-        """The kind of its token `i`, where tokens agree with how many do: powers of two, as few as tell them apart."""
-        if not self.n_matching:
-            return self.kind
-        return f"{self.kind} {1 << ((self.n_matching + i).bit_length() - 1)}"
+    def kind_at(self, i: int) -> Kind:
+        """The kind of its token `i`; those of one kind turn out right about equally often, measured by confidences."""
+        return self.proposer, 1 << ((self.n_matching + i).bit_length() - 1) if self.n_matching else 0
 
 
 NOTHING = Proposal()

@@ -8,17 +8,16 @@ from collections.abc import Sequence
 
 from ggpy.engine.request import Request
 from ggpy.engine.speculation.config import SpeculationConfig
-from ggpy.engine.speculation.draft_model import KIND, MOST_NEW, DraftModel
+from ggpy.engine.speculation.draft_model import MOST_NEW, DraftModel
 from ggpy.engine.speculation.ngram import PromptLookup
 from ggpy.engine.speculation.past_outputs import PastOutputs
-from ggpy.engine.speculation.proposer import NOTHING, Proposal, Proposer
+from ggpy.engine.speculation.proposer import NOTHING, Kind, Proposal, Proposer
 from ggpy.engine.speculation.step_times import StepTimes
-from ggpy.engine.speculation.track import INCOME, Rate, Track
+from ggpy.engine.speculation.track import FREE_PROPOSING, INCOME, Rate, Track
 
 TRY_LENGTH = 2          # tokens of a draft that is made to learn, unless so few are not wanted
 FIRST_DRAFT_PART = 0.3  # of a step's time: what a draft model takes for a token until it is known
 FIRST_PROPOSING_S = 2e-5    # what it takes to ask proposers for a request until it is known
-FREE_PROPOSING = 0.005      # of a step's time: so much of it is not charged, or it would use up what requests may lose
 LEAST_ROW = 0.03        # of the time of one row: what each further row takes at least, however lucky a measurement
 PLAIN_EVERY = 64        # steps without drafts are due so often, for they show what the others cost
 
@@ -28,8 +27,8 @@ class Speculator:
 
     A draft is worth its row where the chance that it and all before it are right outweighs what the row adds to the
     step's time. Both are learnt: the chance by kind of proposal, the time by number of rows. With more requests, rows
-    cost each of them more, so drafts become shorter by themselves. Whatever is learnt may be wrong for a while, so a
-    request may lose no more than it has (see Track): a hundredth of its time, and what drafts have saved.
+    cost each of them more, so drafts become shorter by themselves. Whatever is learnt may be wrong for a while, so
+    what a request may lose is bounded: see Track.
 
     `max_rows` is how many rows with an output a step may have, `n_ctx` how many tokens a request may. One thread calls
     the methods, in the order of a step: `draft`, then `saw` for each request that got tokens, then `finished`.
@@ -54,7 +53,7 @@ class Speculator:
             self._draft_model.reset()
         self._times = StepTimes()
         self._draft_times = StepTimes()             # of the draft model, for one token of each request
-        self._rates: dict[str, Rate] = {}           # of all requests, by kind
+        self._rates: dict[Kind, Rate] = {}          # of all requests
         self._tracks: defaultdict[int, Track] = defaultdict(Track)      # by request
         self._results: list[tuple[Track, int, int]] = []        # of the step: track, drafted, accepted
         self._step_s: float | None = None
@@ -154,7 +153,7 @@ class Speculator:
         if self._draft_model is None:
             return
         n_max = min(limit for _, _, limit in asked)
-        promise = Proposal((0,) * n_max, (1.0,) * n_max, KIND)
+        promise = Proposal((0,) * n_max, (1.0,) * n_max, "draft")
         chosen, chances = [], []
         for request, track, _ in asked:
             promised = track.chances_of(promise, self._rates)
@@ -163,7 +162,7 @@ class Speculator:
                 chances.append(promised)
         length = self._draft_length(chances, n_max, n_requests)
         if not length:          # now and then one is tried all the same
-            chosen = [(request, track) for request, track in chosen if track.may_try(KIND)][:1]
+            chosen = [(request, track) for request, track in chosen if track.may_try(promise.kind_at(0))][:1]
             length = min(self._try_length, n_max)
             for _, track in chosen:
                 track.is_try = True
@@ -260,7 +259,7 @@ class Speculator:
         """`lengths`, cut to what each request has to lose; what a draft model has already worked on is used."""
         cost = self._row_cost(len(tracks), sum(lengths))
         for i, track in enumerate(tracks):
-            if lengths[i] * cost > max(0.0, track.balance) and track.proposal.kind != KIND:
+            if lengths[i] * cost > max(0.0, track.balance) and track.proposal.proposer != "draft":
                 affordable = int(track.balance / cost)
                 lengths[i] = min(lengths[i], max(self.config.n_min, affordable)) if track.balance > 0 else 0
             if lengths[i] < self.config.n_min:

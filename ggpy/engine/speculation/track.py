@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from ggpy.engine.speculation.proposer import NOTHING, Proposal
+from ggpy.engine.speculation.config import ProposerName
+from ggpy.engine.speculation.proposer import NOTHING, Kind, Proposal
 
 INCOME = 0.01           # of a request's time that it may lose by drafts
+FREE_PROPOSING = 0.005  # of a step's time that asking for proposals may take uncharged, or it would use up the income
 FIRST_BALANCE = 0.5     # steps that it may lose before it has earned them
 MOST_BALANCE = 4.0      # steps that it may lose of what good drafts have saved
 MOST_REST = 256         # proposals of a kind that are passed over between tries that fail
@@ -15,11 +17,12 @@ HOPELESS = 0.02         # drafts less likely to be right are not looked at
 MEMORY = 0.96           # a result of a request counts so much less with each that follows
 LONG_MEMORY = 0.98      # the same of all requests' results
 WEIGHT = 4.0            # how many tokens' results it takes to outweigh what is known of other requests
-FIRST_RATES = {
-    "ngram 1": 0.15, "ngram 2": 0.5, "ngram 4": 0.75, "ngram 8": 0.87, "ngram 16": 0.94, "ngram 32": 0.97,
-    "ngram 64": 0.98, "draft": 0.85,
+# how often tokens are right before anything is known; of several, where 1 token agrees, 2, 4 and so on, or even more.
+# Those of "ngram" are a little below what the edits and chats of bench/speculation.py show for Qwen 2.5 0.5B, the
+# others are estimates
+FIRST_RATES: dict[ProposerName, tuple[float, ...]] = {
+    "ngram": (0.15, 0.5, 0.75, 0.87, 0.94, 0.97, 0.98), "past": (0.8,), "draft": (0.85,),
 }
-USUAL_RATE = 0.8        # of other kinds
 
 
 @dataclass(slots=True)
@@ -54,13 +57,15 @@ class Rest:
 class Track:
     """One request's account.
 
-    The unit is the time that it takes to give the request one token without drafts. A request can only lose what it
-    has: a small part of its own time, and what drafts have saved.
+    The unit is the time that it takes to give the request one token without drafts. What a request loses by drafts
+    that turn out wrong is paid from its balance, which has three sources: FIRST_BALANCE, INCOME for each step, and what
+    right drafts have saved; it is MOST_BALANCE at most. Being asked costs it FREE_PROPOSING of each step beside that,
+    which is not charged.
     """
 
     balance: float = FIRST_BALANCE
-    rates: dict[str, Rate] = field(default_factory=dict)        # by kind
-    rests: dict[str, Rest] = field(default_factory=dict)        # by kind
+    rates: dict[Kind, Rate] = field(default_factory=dict)
+    rests: dict[Kind, Rest] = field(default_factory=dict)
     proposal: Proposal = NOTHING        # of this step
     chances: list[float] = field(default_factory=list)          # of its first tokens: see chances_of
     is_try: bool = False                # made to learn, against what is known
@@ -68,7 +73,7 @@ class Track:
     def earn(self, amount: float) -> None:
         self.balance = min(MOST_BALANCE, self.balance + amount)
 
-    def may_try(self, kind: str) -> bool:
+    def may_try(self, kind: Kind) -> bool:
         """Whether a proposal of a kind that does not seem to pay is used all the same, which is ever less often."""
         rest = self.rests.setdefault(kind, Rest())
         if rest.n_left > 0:
@@ -76,10 +81,10 @@ class Track:
             return False
         return True
 
-    def learn(self, n_drafted: int, n_accepted: int, rates: dict[str, Rate]) -> None:
+    def learn(self, n_drafted: int, n_accepted: int, rates: dict[Kind, Rate]) -> None:
         """Take in how the first `n_drafted` tokens of the proposal did; `rates` are those of all requests."""
         proposal = self.proposal
-        results: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])     # by kind: expected, accepted
+        results: defaultdict[Kind, list[float]] = defaultdict(lambda: [0.0, 0.0])        # expected, accepted
         for i, confidence in enumerate(proposal.confidences[: min(n_drafted, n_accepted + 1)]):
             result = results[proposal.kind_at(i)]
             result[0] += confidence
@@ -93,10 +98,11 @@ class Track:
         elif n_accepted:
             self.rests.pop(kind, None)
 
-    def chances_of(self, proposal: Proposal, rates: dict[str, Rate]) -> list[float]:
+    def chances_of(self, proposal: Proposal, rates: dict[Kind, Rate]) -> list[float]:
         """For the first tokens of `proposal`, how likely each and all before it are right; not of hopeless ones."""
         chances, chance = [], 1.0
-        kind, rate = "", 0.0
+        kind: Kind | None = None
+        rate = 0.0
         for i, confidence in enumerate(proposal.confidences):
             if (kind_here := proposal.kind_at(i)) != kind:
                 kind, rate = kind_here, self._rate_of(kind_here, rates)
@@ -106,10 +112,17 @@ class Track:
                 break
         return chances
 
-    def _rate_of(self, kind: str, rates: dict[str, Rate]) -> float:
+    def _rate_of(self, kind: Kind, rates: dict[Kind, Rate]) -> float:
         """How often tokens of a kind are right: by this request, or else others (`rates`), or else at first."""
-        rate = FIRST_RATES.get(kind, USUAL_RATE)
+        rate = first_rate(kind)
         for known in (rates.get(kind), self.rates.get(kind)):
             if known is not None:
                 rate = known.value(rate)
         return rate
+
+
+def first_rate(kind: Kind) -> float:
+    """How often tokens of a kind are right before anything is known of it."""
+    proposer, n_matching = kind
+    known = FIRST_RATES[proposer]
+    return known[min(len(known), max(1, n_matching.bit_length())) - 1]
