@@ -41,6 +41,7 @@ from bench.groups import GROUPS, LEVEL_GROUPS
 from bench.units import Key, Unit, append_unit, as_json, load_units, spread
 from ggpy.hub import catalogue
 from ggpy.tools.bench_flags import positive_numbers
+from ggpy.tools.flags import positive_number
 
 BUSY_LOAD = 0.5
 
@@ -165,7 +166,7 @@ def parse_arguments() -> argparse.Namespace:
                         help="ours under GGPY_CPU=LEVEL against the build LABEL; may be repeated")
     parser.add_argument("--requants", metavar="DIR", help="measure the GGUF files in it too")
     parser.add_argument("--rounds", type=int, default=5, help="rounds at most (default 5); slow groups take fewer")
-    parser.add_argument("--minutes", type=float, help="begin nothing after so many minutes")
+    parser.add_argument("--minutes", type=positive_number, help="begin nothing after so many minutes")
     parser.add_argument("--no-cold", action="store_true", help="leave out the run that compiles all kernels")
     parser.add_argument("--results", type=Path, metavar="FILE",
                         help="keep what is measured; do not repeat what is kept")

@@ -106,7 +106,7 @@ def test_time_that_is_over_ends_a_run(
     """Nothing is begun, and a line says how to go on."""
     model = tmp_path / "some.gguf"
     model.touch()
-    run(monkeypatch, str(model), "--only", "decode", "--minutes", "-1")
+    run(monkeypatch, str(model), "--only", "decode", "--minutes", "1e-12")
     assert calls == []
     assert "run this again to go on" in capsys.readouterr().err
 
