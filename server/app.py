@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 from aiohttp import HttpVersion11, web
@@ -27,8 +28,11 @@ from ggpy.server.routes import ROUTES, Handler, Route
 from ggpy.server.running import RUNNING, Running
 from ggpy.server.security import check_host, check_key, cors_headers
 
-DIALECTS: tuple[Callable[[Server], Sequence[Route]], ...] = (
-    llama_api.routes, openai_api.routes, anthropic_api.routes, ollama_api.routes,
+# in the order in which routes are looked for; the page's are the last: they may serve any path
+DIALECTS: tuple[tuple[str, Callable[[Server], Sequence[Route]]], ...] = (
+    ("llama-server", llama_api.routes), ("OpenAI", openai_api.routes), ("Anthropic", anthropic_api.routes),
+    ("Ollama", ollama_api.routes), ("llama-server", vertex.routes), ("llama-server", openapi.routes),
+    ("llama-server", page.routes),
 )
 # served while the model loads, and whatever its state
 ALWAYS = frozenset({"", "/", "/models", "/v1/models", "/api/version", "/api/status", "/api/tags", "/api/ps"})
@@ -56,13 +60,12 @@ def make_app(server: Server) -> web.Application:
     app[PATIENCE_S] = server.settings.timeout_s
     app[RUNNING] = server.running
     app[ROUTES] = served
-    # the page's is the last: it may serve any path
-    for dialect in (*DIALECTS, vertex.routes, openapi.routes, page.routes):
-        for route in dialect(server):
+    for dialect, routes in DIALECTS:
+        for route in routes(server):
             handler = handler_of(route, server.running)
             if route.method == "POST":
                 handler = streams.recorded(server, handler, route.error_body)
-            served[handler] = route
+            served[handler] = replace(route, dialect=dialect)
             app.router.add_route(route.method, server.settings.api_prefix + route.path, handler,
                                  expect_handler=let_send)
     return app
@@ -81,7 +84,7 @@ def handler_of(route: Route, running: Running) -> Handler:
             response.force_close()      # where the next request begins is not known
             return response
         except asyncio.CancelledError:
-            ended = running.taken()
+            ended = running.claim_cancellation()
             if ended is None:
                 raise
             return refusal(ended, route.error_body)

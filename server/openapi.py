@@ -11,7 +11,7 @@ from aiohttp import web
 from ggpy.server.context import Server
 from ggpy.server.openapi_bodies import QUERIES, SUMMARIES, fields_of, plain
 from ggpy.server.replies import json_response
-from ggpy.server.routes import Route
+from ggpy.server.routes import ROUTES, Route
 
 TYPES: dict[str, dict[str, Any]] = {
     "n": {"type": ["number", "null"]}, "i": {"type": ["integer", "null"]}, "b": {"type": ["boolean", "null"]},
@@ -39,7 +39,8 @@ def openapi(app: web.Application, prefix: str = "") -> dict[str, Any]:
         assert route.resource is not None
         path = route.resource.canonical.removeprefix(prefix)
         if path and path not in HIDDEN:
-            paths.setdefault(prefix + path, {})[route.method.lower()] = operation(route.method, path)
+            paths.setdefault(prefix + path, {})[route.method.lower()] = operation(
+                route.method, path, app[ROUTES][route.handler].dialect)
     return {
         "openapi": "3.1.0",
         "info": {"title": "ggpy", "version": metadata.version("ggpy"),
@@ -56,15 +57,15 @@ ERROR = {"type": "object", "properties": {"error": {"type": ["object", "string"]
     "message": {"type": "string"}, "type": {"type": "string"}, "code": {}}}}, "required": ["error"]}
 
 
-def operation(method: str, path: str) -> dict[str, Any]:
-    """What one method of a path takes and gives."""
+def operation(method: str, path: str, dialect: str) -> dict[str, Any]:
+    """What one method of a path, which `dialect` has, takes and gives."""
     names = re.findall(r"{(\w+)}", path)
     parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
     for word in QUERIES.get(plain(path), "").split():
         parameters.append({"name": word.rstrip("!"), "in": "query", "required": word.endswith("!"),
                            "schema": {"type": "string"}})
     described: dict[str, Any] = {
-        "operationId": f"{method.lower()} {path}", "tags": [dialect(path)],
+        "operationId": f"{method.lower()} {path}", "tags": [dialect],
         "summary": SUMMARIES.get(path, SUMMARIES.get(plain(path), path.strip("/").replace("/", " "))),
         "responses": {"200": success(method, path), "default": {"description": "what is wrong", "content": {
             "application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}}}}
@@ -101,12 +102,3 @@ def success(method: str, path: str) -> dict[str, Any]:
     if path in ("/", "/metrics"):
         kinds = ["text/html", "text/plain"] if path == "/" else ["text/plain"]
     return {"description": "what was asked for", "content": {kind: {"schema": {}} for kind in kinds}}
-
-
-def dialect(path: str) -> str:
-    """Whose route it is."""
-    if path.startswith("/api/"):
-        return "Ollama"
-    if plain(path).startswith("/messages"):
-        return "Anthropic"
-    return "OpenAI" if path.startswith("/v1/") or plain(path).startswith(("/chat", "/responses")) else "llama-server"

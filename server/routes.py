@@ -24,6 +24,7 @@ class Route:
     # for good, by itself: models, adapters or files. Not for pages of other sites; answers they may ask for, which load
     # a model where they need it
     changes_server: bool = False
+    dialect: str = "llama-server"   # whose it is, for readers of the server's description
 
 
 ROUTES = web.AppKey("routes", dict[Any, Route])     # of an application, by the handler that aiohttp knows

@@ -49,8 +49,8 @@ class Running:
         if tasks:
             await asyncio.wait(tasks, timeout=CUT_S)
 
-    def taken(self) -> LoadingError | None:
-        """What the client of a request that is cancelled is told; None: it has gone away itself."""
+    def claim_cancellation(self) -> LoadingError | None:
+        """What the client of a request that is cancelled is told, which goes on then; None: it has gone away itself."""
         if not self.is_cut:
             return None
         task = asyncio.current_task()

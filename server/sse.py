@@ -56,7 +56,7 @@ async def respond(request: web.Request, frames: AsyncGenerator[bytes, None], *,
     except (ConnectionError, TimeoutError):
         pass                # nobody reads any more
     except asyncio.CancelledError:
-        ended = request.app[RUNNING].taken() if output.is_begun and RUNNING in request.app else None
+        ended = request.app[RUNNING].claim_cancellation() if output.is_begun and RUNNING in request.app else None
         if ended is None and not output.is_stopped:
             raise
         with suppress(ConnectionError, TimeoutError):

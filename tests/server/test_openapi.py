@@ -52,6 +52,16 @@ def test_the_document_has_every_route(fuzzed: Served, document: dict[str, Any]) 
     assert len(operations) == len(set(operations))
 
 
+@pytest.mark.parametrize(("path", "dialect"), [
+    ("/v1/health", "llama-server"), ("/v1/rerank", "llama-server"), ("/completion", "llama-server"),
+    ("/v1/chat/completions", "OpenAI"), ("/chat/completions", "OpenAI"), ("/v1/responses", "OpenAI"),
+    ("/v1/messages", "Anthropic"), ("/api/chat", "Ollama"),
+])
+def test_a_route_has_the_tag_of_its_dialect(document: dict[str, Any], path: str, dialect: str) -> None:
+    """Not whose its path looks like: much of llama-server's is below /v1, too."""
+    assert [method["tags"] for method in document["paths"][path].values()] == [[dialect]]
+
+
 def test_every_body_of_the_tables_is_that_of_a_route(document: dict[str, Any]) -> None:
     """Routes of servers with several models aside."""
     paths = {path.removeprefix("/v1") for path in document["paths"]} | set(document["paths"])
