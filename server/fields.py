@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 import msgspec
@@ -161,13 +161,6 @@ class Fields:
         if value not in choices:
             raise self.error(name, f"expected one of {', '.join(choices)}, found {shown(value)}")
         return value
-
-    def checked(self, name: str, read: Callable[[Any], T]) -> T:
-        """What `read` makes of the value; a ValueError of it is what is wrong with the field."""
-        try:
-            return read(self.values.get(name))
-        except ValueError as error:
-            raise self.error(name, str(error)) from error
 
     def _find(self, names: Sequence[str]) -> tuple[str, Any]:
         name = next((name for name in names if self.values.get(name) is not None), names[0])

@@ -24,7 +24,7 @@ from ggpy.server.settings import ServerSettings
 LOOK_S = 0.25           # how often it is looked for models that nobody uses
 MEMORY_SHARE = 1.1      # of its file, that a model needs beside its context
 MAX_NEWS = 1000         # that wait for a listener
-PATIENCE_S = 5.0        # a model that waits for room for so long gets that of one that others keep busy
+MAKE_ROOM_S = 5.0        # a model that waits for room for so long gets that of one that others keep busy
 
 logger = logging.getLogger("ggpy")
 
@@ -271,7 +271,7 @@ class ModelManager:
                     continue
                 if not loaded and not any(other.state == "loading" for other in self.entries.values()):
                     return          # it is up to the model whether it fits
-                left_s = max(0.0, start_s + PATIENCE_S - time.monotonic())
+                left_s = max(0.0, start_s + MAKE_ROOM_S - time.monotonic())
                 if left_s == 0 and self._held_up is None:
                     self._held_up = asyncio.Event()
                 self._changed.clear()

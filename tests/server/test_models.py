@@ -126,7 +126,7 @@ def test_the_least_used_model_goes_when_there_are_too_many(opened: list[str]) ->
 def test_a_model_that_is_busy_all_the_time_leaves_in_the_end(opened: list[str],
                                                              monkeypatch: pytest.MonkeyPatch) -> None:
     """Its new requests wait then, and are served when it is loaded again."""
-    monkeypatch.setattr(manager, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(manager, "MAKE_ROOM_S", 0.05)
 
     async def main() -> None:
         async with managed("a", "b", "c", models_max=2) as models:
@@ -155,7 +155,7 @@ def test_a_model_that_is_busy_all_the_time_leaves_in_the_end(opened: list[str],
 
 def test_who_gives_up_waiting_lets_busy_models_stay(opened: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Those who were held up for it go on."""
-    monkeypatch.setattr(manager, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(manager, "MAKE_ROOM_S", 0.0)
 
     async def main() -> None:
         async with managed("a", "b", models_max=1) as models:
