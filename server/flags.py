@@ -126,8 +126,8 @@ def _add_access_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--api-key-file", type=inputs.file_lines, metavar="FILE", help="a file with a key on each line")
     group.add_argument("--allowed-hosts", type=_names, default=(), metavar="NAMES", help="names of this machine by "
                        "which pages of the web may reach a server that listens on 127.0.0.1 alone")
-    group.add_argument("--cors-origins", metavar="ORIGINS", help="whose pages may read answers; *: all, localhost: "
-                       "those of this machine (default: *)")
+    group.add_argument("--cors-origins", metavar="ORIGINS", help="whose pages may ask and read answers, separated "
+                       "by commas; *: all, localhost: those of this machine (default: *, with --ollama localhost)")
     group.add_argument("--cors-methods", default="GET, POST, DELETE, OPTIONS", metavar="METHODS",
                        help="what a browser is told (default: GET, POST, DELETE, OPTIONS)")
     group.add_argument("--cors-headers", default="*", metavar="HEADERS", help="the same (default: *)")
