@@ -7,7 +7,8 @@ ROW_MULTIPLE = 4        # kernels take rows in groups
 FIRST_ROWS = 64         # while nothing is known
 MEMORY = 0.5            # how much of what was measured before counts beside the newest step
 ALONE = 4               # a step may be so much longer while nobody generates
-LONGEST = 1.15          # of `step_ms`: what hardly any step should exceed
+LONGEST = 1.15          # of `step_ms`: what steps beside an answer mostly stay within
+ALIKE = 0.2             # steps whose rows differ by no more are compared; in others a row costs more or less anyway
 MOST_EXCESS = 0.5       # what no planning helps against
 EXCESS_MEMORY = 0.99    # it takes a hundred steps to trust a machine again
 
@@ -15,8 +16,9 @@ EXCESS_MEMORY = 0.99    # it takes a hundred steps to trust a machine again
 class Pace:
     """How many rows of prompts make a step of about `step_ms`, learnt from the steps so far; 0: any number.
 
-    Where steps of the same size vary much, as on a machine that others use too, they are planned shorter, so that the
-    long ones stay within LONGEST. Only the length of steps depends on it, never a result.
+    Where steps of about the same size vary much, as on a machine that others use too, they are planned shorter, so that
+    the long ones mostly stay within LONGEST; a few in a hundred do not. Only the length of steps depends on it, never a
+    result.
     """
 
     def __init__(self, step_ms: float) -> None:
@@ -43,7 +45,7 @@ class Pace:
         if self._row_s is None:
             self._row_s = row_s
         else:
-            if abs(n_rows - self._n_rows) <= ROW_MULTIPLE:      # else rows cost more or less for that reason
+            if abs(n_rows - self._n_rows) <= ALIKE * n_rows:
                 self._excess = min(MOST_EXCESS, max(EXCESS_MEMORY * self._excess, row_s / self._row_s - 1))
             self._row_s = MEMORY * self._row_s + (1 - MEMORY) * row_s
         self._n_rows = n_rows
