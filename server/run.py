@@ -10,8 +10,8 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from aiohttp import web
@@ -27,6 +27,7 @@ from ggpy.server.models import Entry, LoadedModel
 from ggpy.server.settings import ServerSettings
 
 CLOSING_S = 0.2         # in which connections without an answer that is waited for end by themselves
+MAX_NAMES = 12          # of models that are said at the start
 
 logger = logging.getLogger("ggpy")
 
@@ -55,6 +56,11 @@ async def serve(settings: ServerSettings, entries: list[Entry], *, is_single: bo
                 server.start(server.models.load(entry))
         with signals(stop, hurry):
             say(f"listening on {', '.join(addresses)}")
+            if not settings.is_local and not settings.api_keys:
+                say("warning: whoever reaches this machine may ask, for there is no --api-key")
+            if not is_single:
+                say(offer(server.models.entries.values()))
+                say_page(settings, addresses)
             await until(stop, loading, lambda model: introduce(model, settings, addresses))
             server.is_ending = True
             await drain(server, runner, hurry)
@@ -79,6 +85,20 @@ async def introduce(model: LoadedModel, settings: ServerSettings, addresses: Seq
     n_tokens = max((sum(use) for use in (await model.client.status()).pages), default=0) * PAGE_TOKENS
     room = f": {model.n_ctx:,} tokens for a request" + (f", {n_tokens:,} for all together" if n_tokens else "")
     say(f"the model is ready: {model.info.path.name}{room}")
+    say_page(settings, addresses)
+
+
+def offer(entries: Iterable[Entry]) -> str:
+    """Which models requests may name."""
+    names = [entry.name for entry in entries if entry.is_listed]
+    if not names:
+        return "there are no models on this machine; `ggpy pull smollm2` fetches one"
+    more = f" and {len(names) - MAX_NAMES:,} more" if len(names) > MAX_NAMES else ""
+    return f"models that requests may name: {', '.join(names[:MAX_NAMES])}{more}"
+
+
+def say_page(settings: ServerSettings, addresses: Sequence[str]) -> None:
+    """Say where the page is, if there is one."""
     if settings.has_ui and addresses[0].startswith("http"):
         # what means all addresses is none that every browser takes
         url = addresses[0].replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
@@ -86,14 +106,14 @@ async def introduce(model: LoadedModel, settings: ServerSettings, addresses: Seq
 
 
 async def until(stop: asyncio.Event, loading: asyncio.Task[LoadedModel] | None,
-                introduce: Callable[[LoadedModel], Awaitable[None]]) -> None:
-    """Wait for `stop`. Raises what `loading` raises."""
+                when_loaded: Callable[[LoadedModel], Awaitable[None]]) -> None:
+    """Wait for `stop`; `when_loaded` is called meanwhile. Raises what `loading` raises."""
     stopping = asyncio.create_task(stop.wait())
     try:
         if loading is not None:
             await asyncio.wait([stopping, loading], return_when=asyncio.FIRST_COMPLETED)
             if loading.done():
-                await introduce(loading.result())
+                await when_loaded(loading.result())
         await stopping
     finally:
         stopping.cancel()
@@ -113,24 +133,21 @@ def say(text: str) -> None:
     print(f"ggpy: {text}", file=sys.stderr, flush=True)
 
 
-class signals:      # noqa: N801 (it reads as a function)
+@contextmanager
+def signals(first: asyncio.Event, further: asyncio.Event) -> Iterator[None]:
     """Has the first SIGINT or SIGTERM set `first` instead of ending the process, and all others `further`."""
+    loop = asyncio.get_running_loop()
 
-    def __init__(self, first: asyncio.Event, further: asyncio.Event) -> None:
-        self._first, self._further = first, further
-        self._before: dict[int, object] = {}
+    def note() -> None:
+        (further if first.is_set() else first).set()
 
-    def __enter__(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, lambda *_: loop.call_soon_threadsafe(self._set))
-
-    def __exit__(self, *_: object) -> None:
-        for number, before in self._before.items():
-            signal.signal(number, before)       # type: ignore[arg-type]
-
-    def _set(self) -> None:
-        (self._further if self._first.is_set() else self._first).set()
+    before = {number: signal.signal(number, lambda *_: loop.call_soon_threadsafe(note))
+              for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 async def listen(runner: web.AppRunner, settings: ServerSettings) -> list[str]:

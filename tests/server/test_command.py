@@ -32,12 +32,18 @@ def serving(*flags: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
     try:
         assert process.stderr is not None
         line = process.stderr.readline()
-        found = re.search(r"listening on http://127\.0\.0\.1:(\d+)", line)
+        found = re.search(r"listening on http://(?:127\.0\.0\.1|0\.0\.0\.0):(\d+)", line)
         assert found is not None, line
         yield process, int(found[1])
     finally:
         process.kill()
         process.communicate(timeout=TIMEOUT_S)
+
+
+def rest(process: subprocess.Popen[str]) -> str:
+    """What it says behind its first line, until it ends; `communicate` would miss what was read together with that."""
+    assert process.stderr is not None
+    return process.stderr.read()
 
 
 def ask(port: int, method: str, path: str, body: Any = None) -> http.client.HTTPResponse:
@@ -161,6 +167,32 @@ def test_it_says_what_there_is_and_where(tiny_model: Path) -> None:
         _, said = process.communicate(timeout=TIMEOUT_S)
         assert f"the model is ready: {tiny_model.name}: 128 tokens for a request, 256 for all together\n" in said
         assert f"chat with it at http://127.0.0.1:{port}/\n" in said
+
+
+def test_without_a_model_it_says_which_there_are_and_where(tiny_model: Path, tmp_path: Path,
+                                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only "listening on" was said; without any, what brings one."""
+    for name in ("GGPY_HOME", "HF_HOME", "HF_HUB_CACHE", "LLAMA_CACHE"):
+        monkeypatch.setenv(name, str(tmp_path / "empty"))
+    models = tmp_path / "models"
+    models.mkdir()
+    for names, line in (("", "there are no models on this machine; `ggpy pull smollm2` fetches one"),
+                        ("ab", "models that requests may name: a, b")):
+        for name in names:
+            (models / f"{name}.gguf").symlink_to(tiny_model)
+        with serving("--models-dir", str(models)) as (process, port):
+            wait_ready(port)
+            process.send_signal(signal.SIGINT)
+            assert rest(process).splitlines()[:2] == [f"ggpy: {line}", f"ggpy: chat with it at http://127.0.0.1:{port}/"]
+
+
+@pytest.mark.parametrize(("flags", "is_warned"), [([], True), (["--api-key", "k"], False)])
+def test_who_serves_others_without_a_key_is_warned(flags: list[str], is_warned: bool) -> None:
+    """Behind the addresses."""
+    with serving("--host", "0.0.0.0", *flags) as (process, port):
+        wait_ready(port)
+        process.send_signal(signal.SIGINT)
+        assert rest(process).startswith("ggpy: warning: whoever reaches this machine may ask") is is_warned
 
 
 def test_a_port_that_is_taken_is_said_in_plain_words() -> None:
