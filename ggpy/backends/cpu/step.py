@@ -47,7 +47,7 @@ class StepMemory:
 
     def fill(self, sequences: Sequence[StepSequence]) -> tuple[int, int]:
         """Lays out the rows of `sequences`, one sequence after the other; returns (n_tokens, n_outputs)."""
-        if len(sequences) > 1 and all(len(s.tokens) == s.n_outputs == 1 for s in sequences):
+        if sequences and all(len(s.tokens) == s.n_outputs == 1 for s in sequences):
             return self._fill_single(sequences)
         n_tokens = n_outputs = self.n_positions = 0
         tiles: list[tuple[int, int, int, int, int]] = []
