@@ -28,7 +28,7 @@ class Arena:
         except (OSError, OverflowError, ValueError) as error:
             raise OutOfMemoryError(
                 f"{purpose}: {size_bytes / 1e9:,.1f} GB of memory are needed and the system does not give them; take a "
-                "shorter context (-c), smaller steps (-b), fewer threads (-t) or a smaller model") from error
+                "shorter context, smaller steps, fewer threads or a smaller model") from error
         if hasattr(mmap, "MADV_HUGEPAGE") and size_bytes >= HUGE_PAGE:
             self._map.madvise(mmap.MADV_HUGEPAGE)
         whole = np.frombuffer(self._map, np.uint8)
