@@ -18,24 +18,12 @@ from ggpy.server.errors import NotSupportedError
 from ggpy.server.fields import Fields
 from ggpy.server.infill import infill_tokens
 from ggpy.server.models import Entry, LoadedModel
+from ggpy.server.ollama.answer import AnswerPart, collected, head, pieces, tail
 from ggpy.server.ollama.lines import Line, Stopwatch, ollama_body, read_body, respond
 from ggpy.server.ollama.messages import with_preface
 from ggpy.server.ollama.names import find_entry, model_field
 from ggpy.server.ollama.options import apply_keep_alive, read_keep_alive, refuse_images
-from ggpy.server.ollama.request import (
-    AnswerPart,
-    Asked,
-    collected,
-    cut,
-    head,
-    limited,
-    load_or_unload,
-    pieces,
-    prepared,
-    read_asked,
-    tail,
-    with_template,
-)
+from ggpy.server.ollama.request import Asked, cut, limited, load_or_unload, prepared, read_asked, with_template
 from ggpy.server.prompts import mixed_tokens
 from ggpy.server.routes import Route
 from ggpy.text import ChatPrompt
