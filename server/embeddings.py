@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +10,10 @@ from typing import Any
 import numpy as np
 
 from ggpy.arrays import Float32
+from ggpy.engine.config import Pooling
 from ggpy.errors import RequestError
+from ggpy.server.context import Server
+from ggpy.server.errors import NotSupportedError
 from ggpy.server.fields import Fields
 from ggpy.server.models import LoadedModel
 from ggpy.server.prompts import is_prompt_list, object_tokens, prompt_tokens
@@ -78,3 +82,24 @@ async def pooled(model: LoadedModel, texts: Sequence[Sequence[int]], pooling: An
     """A vector (width,) for each of `texts`. `pooling` None is the model's own, "mean" where it has none."""
     rows = await model.client.embed(texts, pooling)
     return [normalized(row, norm)[0] for row in rows]
+
+
+def require_embeddings(server: Server, model: LoadedModel) -> None:
+    if not server.settings.has_embeddings and not model.ready.is_encoder:
+        raise NotSupportedError("This server does not support embeddings. Start it with `--embeddings`")
+
+
+async def plain_rows(server: Server, model: LoadedModel, fields: Fields, name: str) -> list[dict[str, Any]]:
+    """A row for each text, or one for each of its tokens, which are not normalised then."""
+    require_embeddings(server, model)
+    texts = await asyncio.to_thread(read_inputs, fields, name, model.tokenizer)
+    norm = fields.integer("embd_normalize", default=server.settings.embd_normalize, least=-1, most=64)
+    pooling: Pooling = server.settings.pooling or model.ready.pooling or "none"
+    found = await model.client.embed(texts, pooling)
+    rows = found if pooling == "none" else [normalized(row, norm) for row in found]
+    return [{"index": i, "embedding": row.tolist()} for i, row in enumerate(rows)]
+
+
+def usage(texts: list[list[int]]) -> dict[str, int]:
+    n_tokens = sum(map(len, texts))
+    return {"prompt_tokens": n_tokens, "total_tokens": n_tokens}

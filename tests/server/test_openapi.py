@@ -54,7 +54,8 @@ def test_the_document_has_every_route(fuzzed: Served, document: dict[str, Any]) 
 
 @pytest.mark.parametrize(("path", "dialect"), [
     ("/v1/health", "llama-server"), ("/v1/rerank", "llama-server"), ("/completion", "llama-server"),
-    ("/v1/chat/completions", "OpenAI"), ("/chat/completions", "OpenAI"), ("/v1/responses", "OpenAI"),
+    ("/embeddings", "llama-server"), ("/v1/embeddings", "OpenAI"), ("/v1/chat/completions", "OpenAI"),
+    ("/chat/completions", "OpenAI"), ("/v1/responses", "OpenAI"),
     ("/v1/messages", "Anthropic"), ("/api/chat", "Ollama"),
 ])
 def test_a_route_has_the_tag_of_its_dialect(document: dict[str, Any], path: str, dialect: str) -> None:
