@@ -7,11 +7,13 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from aiohttp import web
 
 from ggpy.engine.request import ContextShift
 from ggpy.errors import RequestError
+from ggpy.server.chat.answer_memory import AnswerMemory
 from ggpy.server.chat.core import ChatRequest, PreparedChat, prepare
 from ggpy.server.chat.template_options import template_variables
 from ggpy.server.context import Server
@@ -38,6 +40,10 @@ from ggpy.text import ChatTemplate
 from ggpy.text.go_to_jinja import jinja_of
 
 MAX_CONTEXTS = 10       # of tokens, that an answer without an end has at most
+MAX_TEMPLATES = 8       # of requests, that are kept for each model
+LONG_TEMPLATE = 2**16   # characters; longer ones are not kept
+
+_templated: WeakKeyDictionary[LoadedModel, dict[str, LoadedModel]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,9 +160,15 @@ async def load_or_unload(server: Server, entry: Entry, name: str, keep_s: float 
 
 def with_template(model: LoadedModel, template: str) -> LoadedModel:
     """The same model, which writes conversations by `template`, a Modelfile's. Raises TemplateError."""
-    changed = copy.copy(model)
-    changed.__dict__.pop("answer_style", None)
-    changed.text = copy.copy(model.text)
-    changed.text.chat_template = ChatTemplate.from_source(jinja_of(template), model.tokenizer, key="template")
+    known = _templated.setdefault(model, {})
+    if template in known:
+        return known[template]
+    text = copy.copy(model.text)
+    text.chat_template = ChatTemplate.from_source(jinja_of(template), model.tokenizer, key="template")
+    changed = dataclasses.replace(model, text=text, answers=AnswerMemory())     # what it said was written otherwise
     _ = changed.answer_style        # rendering tells what it is, which takes a while
+    if len(template) <= LONG_TEMPLATE:
+        while len(known) >= MAX_TEMPLATES:
+            known.pop(next(iter(known)), None)
+        known[template] = changed
     return changed

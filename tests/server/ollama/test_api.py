@@ -16,6 +16,7 @@ from ggpy.loading import ModelOptions
 from ggpy.server.models import Entry
 from ggpy.server.ollama.cards import parameter_size
 from ggpy.server.ollama.options import apply_keep_alive, default_params, parse_duration
+from ggpy.server.ollama.request import MAX_TEMPLATES, with_template
 from ggpy.server.sampling_fields import with_parameters
 from ggpy.server.settings import ServerSettings
 from tests.models.arch_data import load_roomy
@@ -99,6 +100,21 @@ def test_system_and_template_of_a_request_go_before_the_models(server: Served) -
     assert asked(system="system") > plain
     assert asked(template="{% for message in messages %}{{ message.content }}{% endfor %}") < plain
     assert asked() == plain
+
+
+def test_a_template_of_requests_is_compiled_once(server: Served) -> None:
+    """It has its own memory of answers, since the model's were written otherwise; the last few are kept."""
+    model = server.server.models.single.loaded
+    assert model is not None
+    templates = [f"{{{{ .Prompt }}}} {i}" for i in range(MAX_TEMPLATES + 1)]
+    first = with_template(model, templates[0])
+    assert with_template(model, templates[0]) is first
+    assert first.client is model.client
+    assert first.answers is not model.answers
+    assert first.chat_template is not model.chat_template
+    for template in templates:
+        with_template(model, template)
+    assert with_template(model, templates[0]) is not first
 
 
 def test_an_answer_goes_on_from_its_context(server: Served) -> None:
