@@ -35,15 +35,15 @@ class CompletionOptions:
 def read_jobs(server: Server, model: LoadedModel, fields: Fields,
               prompts: Sequence[Sequence[int]]) -> tuple[list[Job], CompletionOptions]:
     """What to generate for each of `prompts`, and what to tell of it. Raises RequestError."""
-    job, others = read_job(fields, server.settings, model, constraint=read_constraint(fields),
+    job, told = read_job(fields, server.settings, model, constraint=read_constraint(fields),
                            probabilities=read_n_probs(fields, "n_probs", "logprobs"))
-    short = settings_object(job.params, others)
+    short = settings_object(job.params, told)
     jobs = [replace(job, tokens=tokens, first_index=i * job.n, settings=short) for i, tokens in enumerate(prompts)]
     return jobs, CompletionOptions(
-        others["stream"] is True, fields.boolean("return_tokens", default=False),
-        job.tells_progress, others["timings_per_token"] is True,
+        told.is_stream, fields.boolean("return_tokens", default=False),
+        job.tells_progress, told.has_timings,
         job.probabilities, fields.texts("response_fields"),
-        full_settings(job.params, job.constraint, model.tokenizer, others))
+        full_settings(short, job.params, job.constraint, model.tokenizer))
 
 
 def final_object(model: LoadedModel, answer: Answer, options: CompletionOptions) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from ggpy.backends.base import Scales
 from ggpy.engine.config import SamplingParams
 from ggpy.engine.constraint import ConstraintSpec
 from ggpy.server.sampling_fields import RANDOM_SEED
@@ -17,9 +18,26 @@ PENALTIES = ("repeat_penalty", "presence_penalty", "frequency_penalty", "dry_mul
 MIROSTAT = ("mirostat", "mirostat_tau", "mirostat_eta", "adaptive_target", "adaptive_decay")
 
 
-def settings_object(params: SamplingParams, others: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The short form, of /props and /slots; `others` has what is no sampling parameter."""
-    others = others or {}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What settings objects tell beside how tokens are chosen; as it is where no request says."""
+
+    is_stream: bool = False
+    n_keep: int = 0                     # as a request has it; negative: the whole prompt
+    n_discard: int = 0
+    n_probs: int = 0
+    is_after_sampling: bool = False     # what probabilities are
+    has_timings: bool = False           # in each event
+    adapters: Scales = ()
+    reasoning_format: str = "deepseek"
+    has_reasoning_in_content: bool = False
+
+
+USUAL = Told()
+
+
+def settings_object(params: SamplingParams, told: Told = USUAL) -> dict[str, Any]:
+    """The short form, of /props and /slots."""
     n_predict = -1 if params.max_tokens is None else params.max_tokens
     return {
         "seed": RANDOM_SEED if params.seed is None else params.seed,
@@ -28,26 +46,22 @@ def settings_object(params: SamplingParams, others: Mapping[str, Any] | None = N
         **{name: getattr(params, name) for name in PENALTIES},
         "dry_penalty_last_n": -1 if params.dry_penalty_last_n is None else params.dry_penalty_last_n,
         **{name: getattr(params, name) for name in MIROSTAT},
-        "max_tokens": n_predict, "n_predict": n_predict, "n_keep": others.get("n_keep", 0),
-        "n_discard": others.get("n_discard", 0), "ignore_eos": params.ignore_eos,
-        "stream": others.get("stream", False), "n_probs": others.get("n_probs", 0), "min_keep": params.min_keep,
-        "chat_format": others.get("chat_format", "Content-only"),
-        "reasoning_format": others.get("reasoning_format", "deepseek"),
-        "reasoning_in_content": others.get("reasoning_in_content", False),
-        "generation_prompt": others.get("generation_prompt", ""), "samplers": list(params.samplers),
-        "speculative.types": others.get("speculative.types", "none"),
-        "timings_per_token": others.get("timings_per_token", False),
-        "post_sampling_probs": others.get("post_sampling_probs", False), "backend_sampling": False,
-        "lora": others.get("lora", []),
+        "max_tokens": n_predict, "n_predict": n_predict, "n_keep": told.n_keep, "n_discard": told.n_discard,
+        "ignore_eos": params.ignore_eos, "stream": told.is_stream, "n_probs": told.n_probs,
+        "min_keep": params.min_keep, "chat_format": "Content-only", "reasoning_format": told.reasoning_format,
+        "reasoning_in_content": told.has_reasoning_in_content, "generation_prompt": "",
+        "samplers": list(params.samplers), "speculative.types": "none", "timings_per_token": told.has_timings,
+        "post_sampling_probs": told.is_after_sampling, "backend_sampling": False,
+        "lora": [{"id": i, "scale": scale} for i, scale in told.adapters],
     }
 
 
-def full_settings(params: SamplingParams, constraint: ConstraintSpec | None, tokenizer: Tokenizer,
-                  others: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The full form, `generation_settings`. A bias of minus infinity is null in JSON."""
+def full_settings(short: dict[str, Any], params: SamplingParams, constraint: ConstraintSpec | None,
+                  tokenizer: Tokenizer) -> dict[str, Any]:
+    """The full form, `generation_settings`, which begins with the `short` one. A bias of minus infinity is null."""
     banned = sorted(tokenizer.eog_ids) if params.ignore_eos else []
     return {
-        **settings_object(params, others), "dry_sequence_breakers": list(params.dry_sequence_breakers),
+        **short, "dry_sequence_breakers": list(params.dry_sequence_breakers),
         "stop": list(params.stop),
         "logit_bias": [{"bias": bias, "token": token} for token, bias in
                        (*params.logit_bias, *((token, float("-inf")) for token in banned))],

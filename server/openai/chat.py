@@ -67,7 +67,7 @@ def read_options(fields: Fields, server: Server, model: LoadedModel, chat: Prepa
         verbose = CompletionOptions(
             is_stream=is_stream, returns_tokens=fields.boolean("return_tokens", default=False), returns_progress=False,
             has_timings=False, probabilities=job.probabilities, fields=[],
-            settings=full_settings(job.params, job.constraint, model.tokenizer, job.settings))
+            settings=full_settings(job.settings, job.params, job.constraint, model.tokenizer))
     return ReplyOptions(
         model=model, verbose=verbose, has_timings=fields.boolean("timings_per_token", default=False),
         has_usage=fields.nested("stream_options").boolean("include_usage", default=False),
