@@ -1,22 +1,19 @@
-"""Models on demand: loading, unloading, sleeping, and what a file of presets says."""
+"""Models on demand: loading, unloading, sleeping."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ggpy.errors import ConfigError, GGUFError, RequestError
+from ggpy.errors import GGUFError, RequestError
 from ggpy.server import manager
-from ggpy.server.discovery import folder_entries
 from ggpy.server.errors import LoadingError
 from ggpy.server.manager import ModelManager
 from ggpy.server.models import Entry
-from ggpy.server.presets import read_presets
 from ggpy.server.settings import ServerSettings
 
 
@@ -74,6 +71,12 @@ async def managed(*names: str, is_single: bool = False, **settings: Any) -> Asyn
         await models.aclose()
 
 
+async def ask(models: ModelManager, name: str) -> str:
+    """The name of the model that a request for `name` gets."""
+    async with models.use(name) as model:
+        return model.name
+
+
 def states(models: ModelManager) -> dict[str, str]:
     return {name: entry.state for name, entry in models.entries.items()}
 
@@ -82,11 +85,7 @@ def test_a_model_is_loaded_by_the_request_that_names_it(opened: list[str]) -> No
     """By its name or an alias; several requests load it once."""
     async def main() -> None:
         async with managed("a", "b") as models:
-            async def ask(name: str) -> str:
-                async with models.use(name) as model:
-                    return model.name
-
-            assert list(await asyncio.gather(ask("a"), ask("a-alias"), ask("a"))) == ["a", "a", "a"]
+            assert list(await asyncio.gather(*(ask(models, name) for name in ("a", "a-alias", "a")))) == ["a", "a", "a"]
             assert (opened, states(models)) == (["a"], {"a": "loaded", "b": "unloaded"})
 
     asyncio.run(main())
@@ -158,19 +157,14 @@ def test_who_gives_up_waiting_lets_busy_models_stay(opened: list[str], monkeypat
     monkeypatch.setattr(manager, "MAKE_ROOM_S", 0.0)
 
     async def main() -> None:
-        async with managed("a", "b", models_max=1) as models:
-            async def ask(name: str) -> str:
-                async with models.use(name) as model:
-                    return model.name
-
-            async with models.use("a"):
-                impatient = asyncio.create_task(ask("b"))
-                await asyncio.sleep(0.02)
-                held_up = asyncio.create_task(ask("a"))
-                await asyncio.sleep(0.02)
-                assert not held_up.done()
-                impatient.cancel()
-                assert await held_up == "a"
+        async with managed("a", "b", models_max=1) as models, models.use("a"):
+            impatient = asyncio.create_task(ask(models, "b"))
+            await asyncio.sleep(0.02)
+            held_up = asyncio.create_task(ask(models, "a"))
+            await asyncio.sleep(0.02)
+            assert not held_up.done()
+            impatient.cancel()
+            assert await held_up == "a"
         assert opened == ["a"]
 
     asyncio.run(main())
@@ -195,17 +189,13 @@ def test_who_waits_for_a_model_that_is_unloaded_is_told_so(opened: list[str]) ->
     """Everybody who does; the next one loads it again."""
     async def main() -> None:
         async with managed("a") as models:
-            async def ask() -> str:
-                async with models.use("a") as model:
-                    return model.name
-
-            waiting = [asyncio.create_task(ask()) for _ in range(2)]
+            waiting = [asyncio.create_task(ask(models, "a")) for _ in range(2)]
             await asyncio.sleep(0)
             await models.unload(models.find("a"))
             for task in waiting:
                 with pytest.raises(LoadingError, match="model 'a' was unloaded while it was being loaded"):
                     await task
-            assert await ask() == "a"
+            assert await ask(models, "a") == "a"
 
     asyncio.run(main())
 
@@ -214,12 +204,8 @@ def test_who_goes_away_while_waiting_costs_nobody_a_model(opened: list[str]) -> 
     """The model that had no place yet is not loaded."""
     async def main() -> None:
         async with managed("a", "b", models_max=1) as models:
-            async def ask() -> None:
-                async with models.use("b"):
-                    pass
-
             async with models.use("a"):
-                asking = asyncio.create_task(ask())
+                asking = asyncio.create_task(ask(models, "b"))
                 await asyncio.sleep(0.02)
                 asking.cancel()
                 await asyncio.gather(asking, return_exceptions=True)
@@ -312,33 +298,3 @@ def test_listeners_hear_what_happens(opened: list[str]) -> None:
             return [news.get_nowait()["data"]["status"] for _ in range(3)]
 
     assert asyncio.run(main()) == ["loading", "loaded", "unloaded"]
-
-
-def test_presets_are_command_lines(tmp_path: Path) -> None:
-    """Keys are flags, short ones too, or names of variables; switches have values as variables do."""
-    file = tmp_path / "models.ini"
-    file.write_text("[*]\nctx-size = 512\nmetrics = 1\n[one]\nhf-repo = u/r\nc = 64\nLLAMA_ARG_PORT = 7\n"
-                    "load-on-startup = true\n[two]\nmodel = a b.gguf\njinja = off\nprops = off\n")
-    one, two = read_presets(file, ["-t", "1"], {"--port": "PORT"},
-                            frozenset({"--metrics", "--jinja", "--no-jinja", "--props"}))
-    assert one.argv == ("--ctx-size", "512", "--metrics", "--hf-repo", "u/r", "-c", "64", "--port", "7", "-t", "1")
-    assert two.argv == ("--ctx-size", "512", "--metrics", "--model", "a b.gguf", "--no-jinja", "-t", "1")
-    assert (one.loads_on_startup, two.loads_on_startup) == (True, False)
-
-
-@pytest.mark.parametrize("text", ["key = 1\n", "[a\n", "[a]\n  = 2\n"])
-def test_a_file_that_is_no_preset_is_an_error(tmp_path: Path, text: str) -> None:
-    """It names the file."""
-    file = tmp_path / "models.ini"
-    file.write_text(text)
-    with pytest.raises(ConfigError, match=r"models\.ini"):
-        read_presets(file, [], {}, frozenset())
-
-
-def test_a_folder_holds_models_and_folders_of_parts(tmp_path: Path) -> None:
-    """Not what models see with, and nothing else."""
-    for name in ("b.gguf", "c/c-00001-of-00002.gguf", "c/c-00002-of-00002.gguf", "c/mmproj-c.gguf", "notes.txt"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    assert [(entry.name, Path(entry.source).name) for entry in folder_entries(tmp_path)] == [
-        ("b", "b.gguf"), ("c", "c-00001-of-00002.gguf")]

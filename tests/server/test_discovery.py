@@ -1,0 +1,41 @@
+"""The models that a server finds: what a file of presets and a folder say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ggpy.errors import ConfigError
+from ggpy.server.discovery import folder_entries
+from ggpy.server.presets import read_presets
+
+
+def test_presets_are_command_lines(tmp_path: Path) -> None:
+    """Keys are flags, short ones too, or names of variables; switches have values as variables do."""
+    file = tmp_path / "models.ini"
+    file.write_text("[*]\nctx-size = 512\nmetrics = 1\n[one]\nhf-repo = u/r\nc = 64\nLLAMA_ARG_PORT = 7\n"
+                    "load-on-startup = true\n[two]\nmodel = a b.gguf\njinja = off\nprops = off\n")
+    one, two = read_presets(file, ["-t", "1"], {"--port": "PORT"},
+                            frozenset({"--metrics", "--jinja", "--no-jinja", "--props"}))
+    assert one.argv == ("--ctx-size", "512", "--metrics", "--hf-repo", "u/r", "-c", "64", "--port", "7", "-t", "1")
+    assert two.argv == ("--ctx-size", "512", "--metrics", "--model", "a b.gguf", "--no-jinja", "-t", "1")
+    assert (one.loads_on_startup, two.loads_on_startup) == (True, False)
+
+
+@pytest.mark.parametrize("text", ["key = 1\n", "[a\n", "[a]\n  = 2\n"])
+def test_a_file_that_is_no_preset_is_an_error(tmp_path: Path, text: str) -> None:
+    """It names the file."""
+    file = tmp_path / "models.ini"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=r"models\.ini"):
+        read_presets(file, [], {}, frozenset())
+
+
+def test_a_folder_holds_models_and_folders_of_parts(tmp_path: Path) -> None:
+    """Not what models see with, and nothing else."""
+    for name in ("b.gguf", "c/c-00001-of-00002.gguf", "c/c-00002-of-00002.gguf", "c/mmproj-c.gguf", "notes.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert [(entry.name, Path(entry.source).name) for entry in folder_entries(tmp_path)] == [
+        ("b", "b.gguf"), ("c", "c-00001-of-00002.gguf")]
