@@ -35,13 +35,13 @@ class CompletionOptions:
 def read_jobs(server: Server, model: LoadedModel, fields: Fields,
               prompts: Sequence[Sequence[int]]) -> tuple[list[Job], CompletionOptions]:
     """What to generate for each of `prompts`, and what to tell of it. Raises RequestError."""
-    job, told = read_job(fields, server.settings, model, constraint=read_constraint(fields),
+    job, reply = read_job(fields, server.settings, model, constraint=read_constraint(fields),
                            probabilities=read_n_probs(fields, "n_probs", "logprobs"))
-    short = settings_object(job.params, told)
+    short = settings_object(job.params, reply)
     jobs = [replace(job, tokens=tokens, first_index=i * job.n, settings=short) for i, tokens in enumerate(prompts)]
     return jobs, CompletionOptions(
-        told.is_stream, fields.boolean("return_tokens", default=False),
-        job.tells_progress, told.has_timings,
+        reply.is_stream, fields.boolean("return_tokens", default=False),
+        job.tells_progress, reply.has_timings,
         job.probabilities, fields.texts("response_fields"),
         full_settings(short, job.params, job.constraint, model.tokenizer))
 

@@ -11,7 +11,7 @@ from ggpy.engine.request import ContextShift
 from ggpy.server.errors import FieldError
 from ggpy.server.fields import Fields
 from ggpy.server.generation import Job
-from ggpy.server.job_settings import Told
+from ggpy.server.job_settings import ReplySettings
 from ggpy.server.models import LoadedModel
 from ggpy.server.sampling_fields import MAX_COUNT, read_sampling
 from ggpy.server.settings import ServerSettings
@@ -26,7 +26,7 @@ def read_ping_s(fields: Fields, settings: ServerSettings) -> int:
 
 
 def read_job(fields: Fields, settings: ServerSettings, model: LoadedModel, *, constraint: ConstraintSpec | None,
-             probabilities: ProbabilitySpec | None) -> tuple[Job, Told]:
+             probabilities: ProbabilitySpec | None) -> tuple[Job, ReplySettings]:
     """What to generate for prompts that are still to come, and what settings objects tell beside. Raises RequestError.
 
     `settings` of the job are left to the caller.
@@ -35,7 +35,7 @@ def read_job(fields: Fields, settings: ServerSettings, model: LoadedModel, *, co
     max_ms = fields.integer("t_max_predict_ms", default=-1, least=-1)
     slot = fields.integer("id_slot", default=-1)
     adapters = lora_scales(fields)
-    told = Told(
+    reply = ReplySettings(
         is_stream=fields.boolean("stream", default=False),
         n_keep=fields.integer("n_keep", default=settings.n_keep, least=-1, most=MAX_COUNT),
         n_discard=fields.integer("n_discard", default=0, least=0, most=MAX_COUNT),
@@ -45,12 +45,12 @@ def read_job(fields: Fields, settings: ServerSettings, model: LoadedModel, *, co
     job = Job(
         tokens=(), params=params, constraint=constraint or settings.constraint, probabilities=probabilities,
         n=fields.integer("n_cmpl", "n", default=1, least=1, most=settings.n_slots), adapters=adapters,
-        context_shift=context_shift(told, settings, model), keeps_prompt=told.n_keep < 0,
-        tells_progress=told.is_stream and fields.boolean("return_progress", default=False),
+        context_shift=context_shift(reply, settings, model), keeps_prompt=reply.n_keep < 0,
+        tells_progress=reply.is_stream and fields.boolean("return_progress", default=False),
         uses_cache=fields.boolean("cache_prompt", default=settings.cache_prompt),
         slot=slot if 0 <= slot < settings.n_slots else None, max_predict_s=max_ms / 1e3 if max_ms > 0 else None,
         n_indent=fields.integer("n_indent", default=0, least=0, most=MAX_COUNT))
-    return job, told
+    return job, reply
 
 
 def read_n_probs(fields: Fields, *names: str) -> ProbabilitySpec | None:
@@ -59,11 +59,11 @@ def read_n_probs(fields: Fields, *names: str) -> ProbabilitySpec | None:
     return ProbabilitySpec(n, after_sampling=fields.boolean("post_sampling_probs", default=False)) if n else None
 
 
-def context_shift(told: Told, settings: ServerSettings, model: LoadedModel) -> ContextShift | None:
+def context_shift(reply: ReplySettings, settings: ServerSettings, model: LoadedModel) -> ContextShift | None:
     """What goes when the context is full; None: the answer ends there."""
     if not settings.has_context_shift:
         return None
-    return ContextShift(max(0, told.n_keep) + (1 if model.tokenizer.add_bos else 0), told.n_discard)
+    return ContextShift(max(0, reply.n_keep) + (1 if model.tokenizer.add_bos else 0), reply.n_discard)
 
 
 def lora_scales(fields: Fields) -> Scales | None:

@@ -19,8 +19,8 @@ MIROSTAT = ("mirostat", "mirostat_tau", "mirostat_eta", "adaptive_target", "adap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """What settings objects tell beside how tokens are chosen; as it is where no request says."""
+class ReplySettings:
+    """What a request wants of its reply beside how tokens are chosen, as settings objects show it."""
 
     is_stream: bool = False
     n_keep: int = 0                     # as a request has it; negative: the whole prompt
@@ -33,10 +33,10 @@ class Told:
     has_reasoning_in_content: bool = False
 
 
-USUAL = Told()
+USUAL = ReplySettings()
 
 
-def settings_object(params: SamplingParams, told: Told = USUAL) -> dict[str, Any]:
+def settings_object(params: SamplingParams, reply: ReplySettings = USUAL) -> dict[str, Any]:
     """The short form, of /props and /slots."""
     n_predict = -1 if params.max_tokens is None else params.max_tokens
     return {
@@ -46,13 +46,13 @@ def settings_object(params: SamplingParams, told: Told = USUAL) -> dict[str, Any
         **{name: getattr(params, name) for name in PENALTIES},
         "dry_penalty_last_n": -1 if params.dry_penalty_last_n is None else params.dry_penalty_last_n,
         **{name: getattr(params, name) for name in MIROSTAT},
-        "max_tokens": n_predict, "n_predict": n_predict, "n_keep": told.n_keep, "n_discard": told.n_discard,
-        "ignore_eos": params.ignore_eos, "stream": told.is_stream, "n_probs": told.n_probs,
-        "min_keep": params.min_keep, "chat_format": "Content-only", "reasoning_format": told.reasoning_format,
-        "reasoning_in_content": told.has_reasoning_in_content, "generation_prompt": "",
-        "samplers": list(params.samplers), "speculative.types": "none", "timings_per_token": told.has_timings,
-        "post_sampling_probs": told.is_after_sampling, "backend_sampling": False,
-        "lora": [{"id": i, "scale": scale} for i, scale in told.adapters],
+        "max_tokens": n_predict, "n_predict": n_predict, "n_keep": reply.n_keep, "n_discard": reply.n_discard,
+        "ignore_eos": params.ignore_eos, "stream": reply.is_stream, "n_probs": reply.n_probs,
+        "min_keep": params.min_keep, "chat_format": "Content-only", "reasoning_format": reply.reasoning_format,
+        "reasoning_in_content": reply.has_reasoning_in_content, "generation_prompt": "",
+        "samplers": list(params.samplers), "speculative.types": "none", "timings_per_token": reply.has_timings,
+        "post_sampling_probs": reply.is_after_sampling, "backend_sampling": False,
+        "lora": [{"id": i, "scale": scale} for i, scale in reply.adapters],
     }
 
 

@@ -20,7 +20,7 @@ from ggpy.server.context import Server
 from ggpy.server.fields import Fields
 from ggpy.server.generation import Job
 from ggpy.server.job_fields import MAX_PROBS, read_job, read_n_probs
-from ggpy.server.job_settings import Told, settings_object
+from ggpy.server.job_settings import ReplySettings, settings_object
 from ggpy.server.models import LoadedModel
 from ggpy.server.sampling_fields import MAX_COUNT, read_constraint, schema_constraint
 from ggpy.server.settings import ServerSettings
@@ -34,9 +34,9 @@ REASONING_FORMATS: tuple[ReasoningFormat, ...] = ("auto", "none", "deepseek", "d
 def read_chat(fields: Fields, server: Server, model: LoadedModel) -> ChatRequest:
     """The chat in a body. Raises RequestError; what is wrong with a message, `prepare` says."""
     settings = server.settings
-    job, told = read_job(fields, settings, model, constraint=read_format(fields),
+    job, reply = read_job(fields, settings, model, constraint=read_format(fields),
                            probabilities=read_probabilities(fields))
-    short = settings_object(job.params, with_reasoning(fields, settings, told))
+    short = settings_object(job.params, with_reasoning(fields, settings, reply))
     return read_conversation(fields, settings, replace(job, settings=short))
 
 
@@ -151,8 +151,8 @@ def read_probabilities(fields: Fields) -> ProbabilitySpec | None:
     return ProbabilitySpec(n, after_sampling=fields.boolean("post_sampling_probs", default=False))
 
 
-def with_reasoning(fields: Fields, settings: ServerSettings, told: Told) -> Told:
+def with_reasoning(fields: Fields, settings: ServerSettings, reply: ReplySettings) -> ReplySettings:
     """`told`, with where reasoning is."""
     name = read_reasoning_format(fields, settings)
-    return replace(told, reasoning_format="deepseek" if name == "auto" else name,
-                   has_reasoning_in_content=name == "deepseek-legacy" and told.is_stream)
+    return replace(reply, reasoning_format="deepseek" if name == "auto" else name,
+                   has_reasoning_in_content=name == "deepseek-legacy" and reply.is_stream)
