@@ -64,14 +64,12 @@ def keep_heap_small() -> None:
 
 
 def give_memory_back() -> None:
-    """Give the system the memory that objects of the past have left, in a few milliseconds.
+    """Give the system the memory that objects of the past have left.
 
-    What `gc.freeze` has set aside is there again for the collector.
+    It takes as long as looking through all that `gc.freeze` has not set aside. Looking through the young alone would
+    make all others old: who calls this often then puts off for ever what happens once enough have become so.
     """
-    gc.collect(1)
-    gc.freeze()         # so that the next line looks through nothing
-    gc.collect()        # it empties Python's free lists, of which a single object holds an arena of 1 MB
-    gc.unfreeze()
+    gc.collect()        # it empties Python's free lists, too, of which a single object holds an arena of 1 MB
     if malloc_trim := _glibc("malloc_trim"):
         malloc_trim(ctypes.c_size_t(0))
 
