@@ -43,7 +43,8 @@ logger = logging.getLogger("ggpy")
 def make_app(server: Server) -> web.Application:
     """The application that serves `server`."""
     served: dict[Any, Route] = {}       # by the handler that aiohttp knows
-    app = web.Application(middlewares=[guard(server, served)], client_max_size=server.settings.max_body_bytes)
+    app = web.Application(middlewares=[guard(server, served)], client_max_size=server.settings.max_body_bytes,
+                          handler_args={"auto_decompress": False})     # a handler's error has the words of its dialect
 
     async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
         response.headers.update({"Server": "llama.cpp", **cors_headers(request, server.settings)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, overload
@@ -12,6 +13,7 @@ from aiohttp import web
 from ggpy.errors import RequestError, shown
 from ggpy.server.errors import FieldError, TooLargeError
 from ggpy.server.lanes import body_bytes
+from ggpy.server.packed import unpacked
 from ggpy.server.patience import patience
 
 T = TypeVar("T")
@@ -25,9 +27,11 @@ async def read_json(request: web.Request) -> Any:
     try:
         async with patience(request):
             data = await request.read()
+        if encoding := request.headers.get("Content-Encoding"):
+            data = await asyncio.to_thread(unpacked, data, encoding, request.app._client_max_size)
     except TimeoutError as error:
         raise RequestError("the body did not arrive in time; --timeout says how long this server waits") from error
-    except web.HTTPRequestEntityTooLarge as error:
+    except (web.HTTPRequestEntityTooLarge, TooLargeError) as error:
         raise TooLargeError(f"the body is larger than the {request.app._client_max_size:,} bytes that this server "
                             "reads; send less, or start it with a larger --max-body-size") from error
     body_bytes.set(len(data))

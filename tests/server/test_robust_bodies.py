@@ -90,12 +90,37 @@ def test_a_few_bytes_are_not_blown_up(served: Served) -> None:
     assert reply.error["message"].startswith("the body is larger than")
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-def test_a_body_that_is_not_packed_as_it_says_is_refused(served: Served, encoding: str) -> None:
-    """With an error of the dialect."""
-    reply = served.post("/completion", b'{"prompt": "a"}', **{"Content-Encoding": encoding})
-    assert (reply.status, reply.error["type"]) == (400, "invalid_request_error")
-    assert "cannot be read" in reply.error["message"]
+GZIP, ZLIB, RAW = (zlib.compressobj(wbits=bits) for bits in (31, 15, -15))
+CONTENT = b'{"content": "ab"}'
+PACKED = {name: packer.compress(CONTENT) + packer.flush() for name, packer in (("gzip", GZIP), ("zlib", ZLIB),
+                                                                             ("raw", RAW))}
+
+
+@pytest.mark.parametrize(("encoding", "data"), [
+    ("gzip", PACKED["gzip"]), ("x-gzip", PACKED["gzip"]), ("deflate", PACKED["zlib"]), ("Deflate", PACKED["raw"]),
+    ("identity", CONTENT)])
+def test_a_packed_body_is_unpacked(served: Served, encoding: str, data: bytes) -> None:
+    """By what its encoding is called, which is two formats for deflate."""
+    reply = served.post("/tokenize", data, **{"Content-Encoding": encoding})
+    assert reply.json == served.post("/tokenize", CONTENT).json
+
+
+@pytest.mark.parametrize(("encoding", "data", "problem"), [
+    ("gzip", b"[]", "it is no gzip"), ("deflate", b'{"prompt": "a"}', "it is no deflate"),
+    ("deflate", b"[]", "its deflate does not end within the 2 bytes"),
+    ("gzip", PACKED["gzip"][:-1], "its gzip does not end within"),
+    ("gzip", PACKED["gzip"] + b"ab", "2 bytes stand behind the end of its gzip"),
+    ("br", b"[]", "its Content-Encoding is 'br', expected 'gzip', 'deflate' or none")])
+@pytest.mark.parametrize(("path", "dialect"), [
+    ("/completion", "llama"), ("/lora-adapters", "llama"), ("/v1/chat/completions", "openai"),
+    ("/v1/messages", "anthropic"), ("/api/chat", "ollama")])
+def test_a_body_that_is_not_packed_as_it_says_is_refused(
+        served: Served, path: str, dialect: Dialect, encoding: str, data: bytes, problem: str) -> None:
+    """With an error of the dialect, which tells what was found."""
+    reply = served.post(path, data, **{"Content-Encoding": encoding})
+    assert reply.status == 400
+    assert is_error(reply.data, dialect, 400)
+    assert f"the body cannot be read: {problem}" in reply.data.decode()
 
 
 def test_what_a_client_expects_beside_going_on_is_of_no_account(served: Served) -> None:
