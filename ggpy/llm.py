@@ -24,8 +24,9 @@ from ggpy.engine.request import Request
 from ggpy.engine.speculation import SpeculationConfig
 from ggpy.errors import ConfigError, RequestError, shown
 from ggpy.gguf import GGUFFile
-from ggpy.hub.resolve import resolve_model
-from ggpy.loading import Lora, ModelOptions, Progress, compilers_awake, open_core
+from ggpy.hub.resolve import made_model, resolve_model
+from ggpy.loading import Lora, ModelOptions, Progress, adapter_files, compilers_awake, open_core
+from ggpy.made import load_options, own_template, with_parameters, with_preface
 from ggpy.text import ChatOptions, ChatTemplate, ModelText, Tokenizer, check_options
 
 __all__ = ["LLM", "Completion", "CompletionStream", "Timings"]
@@ -41,6 +42,8 @@ class LLM:
 
     `model` is a path to a GGUF file or a name, such as "smollm2" or "hf:user/repo:QUANT", pulled if it is absent.
     `chat_template`, Jinja source, compiled or a built-in name such as "chatml", takes the place of the file's.
+    A name that a client of `ggpy serve` has given, by /api/create, brings what was said there: template, context,
+    threads and adapters where the arguments do not say, `default_params`, and messages in front of each conversation.
 
     `n_ctx` is how many tokens a prompt and its answer may have together (None: the model's, as far as memory
     allows). `pool_tokens` is how many there is room for, of all requests together (None: `n_ctx`); where it
@@ -76,12 +79,19 @@ class LLM:
                  draft_model: str | os.PathLike[str] | None = None,
                  speculation: SpeculationConfig | None = None, lora: Lora | Sequence[Lora] = (),
                  progress: Progress | None = None) -> None:
-        options = ModelOptions(n_ctx=n_ctx, pool_tokens=pool_tokens, n_threads=n_threads, compute=compute,
+        self.made = made = made_model(spec_of(model))
+        own = {} if made is None else load_options(made)
+        options = ModelOptions(n_ctx=own.get("n_ctx") if n_ctx is None else n_ctx, pool_tokens=pool_tokens,
+                               n_threads=own.get("n_threads") if n_threads is None else n_threads, compute=compute,
                                cache_type_k=cache_type_k, cache_type_v=cache_type_v, repack=repack,
                                max_batch_tokens=max_batch_tokens, step_ms=step_ms, cache_audit=cache_audit,
-                               speculation=SpeculationConfig() if speculation is None else speculation, lora=lora,
+                               speculation=SpeculationConfig() if speculation is None else speculation,
+                               lora=(*own.get("lora", ()), *adapter_files(lora)),
                                draft_model=None if draft_model is None else resolve(draft_model))
         self.path = resolve(model)
+        self.default_params = with_parameters(SamplingParams(), {} if made is None else made.parameters)
+        if chat_template is None and made is not None:
+            chat_template = own_template(made)
         gguf = GGUFFile(self.path)
         self.metadata = gguf.metadata
         with compilers_awake():
@@ -111,11 +121,11 @@ class LLM:
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether the file has a chat template; without one, messages are written as ChatML.
+        """Whether the model has a chat template; without one, messages are written as ChatML.
 
         Raises TemplateError if what it has is not a string.
         """
-        return self._text.has_chat_template
+        return self._text.has_chat_template or (self.made is not None and self.made.template is not None)
 
     @property
     def chat_template(self) -> ChatTemplate:
@@ -139,6 +149,8 @@ class LLM:
         TemplateError as `chat` does.
         """
         check_chat_options("LLM.chat_tokens", options)
+        if self.made is not None and isinstance(messages, Sequence) and messages:
+            messages = with_preface(messages, self.made)
         return self.chat_template.prompt(messages, self.tokenizer, **options).encode(self.tokenizer)
 
     def logits(self, ids: Tokens, positions: Positions = "last") -> Float32:
@@ -205,7 +217,7 @@ class LLM:
             raise RequestError(f"params={params!r:.80}: expected a SamplingParams")
         ids = (self.tokenize(prompt, parse_special=True) if isinstance(prompt, str) else
                token_ids("prompt", prompt, "a text or a sequence of token ids"))
-        return self._client.submit(Request(ids, params or SamplingParams(), constraint=constraint,
+        return self._client.submit(Request(ids, params or self.default_params, constraint=constraint,
                                            probabilities=probabilities,
                                            adapters=None if lora is None else adapter_scales(lora)))
 
@@ -246,10 +258,15 @@ class LLM:
 
 def resolve(model: str | os.PathLike[str]) -> Path:
     """The path of `model`'s file; a model that is given by name is pulled if it is absent."""
+    return resolve_model(spec_of(model))
+
+
+def spec_of(model: str | os.PathLike[str]) -> str:
+    """What `model` is called. Raises ConfigError if it is neither a path nor a name."""
     spec = os.fspath(model) if isinstance(model, str | os.PathLike) else model
     if not isinstance(spec, str):
         raise ConfigError(f"model={model!r:.80}: expected a path to a GGUF file or a name")
-    return resolve_model(spec)
+    return spec
 
 
 def adapter_scales(scales: Mapping[int, float]) -> Scales:

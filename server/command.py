@@ -8,7 +8,6 @@ import os
 from ggpy import config, machine
 from ggpy.server.flag_values import server_settings, source_of
 from ggpy.server.flags import add_arguments
-from ggpy.server.settings import ServerSettings
 from ggpy.tools import environment
 
 __all__ = ["add_arguments", "main"]
@@ -18,8 +17,8 @@ def main(args: argparse.Namespace) -> int:
     import asyncio
 
     from ggpy.kernels.cpu.level import current_level
-    from ggpy.server.discovery import find_entries
-    from ggpy.server.models import Entry, check_source
+    from ggpy.server.discovery import find_entries, given_entry
+    from ggpy.server.models import check_source
     from ggpy.server.run import serve
 
     machine.keep_heap_small()
@@ -31,12 +30,6 @@ def main(args: argparse.Namespace) -> int:
         os.environ["HF_TOKEN"] = args.hf_token
     if source is not None:
         check_source(source, is_offline=settings.is_offline)
-    entries = find_entries(settings) if source is None else [
-        Entry(model_name(settings, source), source, settings.aliases, settings.tags)]
+    entries = find_entries(settings) if source is None else [given_entry(settings, source)]
     asyncio.run(serve(settings, entries, is_single=source is not None))
     return 0
-
-
-def model_name(settings: ServerSettings, source: str) -> str:
-    """What the API calls the model: the first alias, else as it was given."""
-    return min(settings.aliases, default=source)

@@ -8,11 +8,12 @@ from pathlib import Path
 from ggpy.errors import ConfigError
 from ggpy.hub import huggingface, names
 from ggpy.hub.catalogue import CATALOGUE
+from ggpy.hub.resolve import made_model
 from ggpy.hub.store import ModelStore
 from ggpy.server.models import Entry
 from ggpy.server.presets import read_presets
 from ggpy.server.settings import ServerSettings
-from ggpy.server.stored_models import stored_entries
+from ggpy.server.stored_models import stored_entries, stored_entry
 from ggpy.tools.parser import Parser
 
 
@@ -27,6 +28,16 @@ def find_entries(settings: ServerSettings) -> list[Entry]:
     for entry in entries.values():
         entry.is_listed = entry.settings is not None or entry.source not in hidden
     return list(entries.values())
+
+
+def given_entry(settings: ServerSettings, source: str) -> Entry:
+    """The model that is given on the command line. The API calls it by its first alias, else as it was given."""
+    name, made = min(settings.aliases, default=source), made_model(source)
+    if made is None:
+        return Entry(name, source, settings.aliases, settings.tags)
+    entry = stored_entry(made, ModelStore(), settings)
+    entry.name, entry.aliases, entry.tags = name, settings.aliases, settings.tags
+    return entry
 
 
 def preset_entries(settings: ServerSettings) -> Iterator[tuple[Entry, bool]]:

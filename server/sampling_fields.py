@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,23 +13,22 @@ import msgspec
 from ggpy.engine.config import SamplingParams, sampler_name, samplers_of_letters
 from ggpy.engine.constraint import ConstraintSpec
 from ggpy.errors import ConfigError, RequestError
+from ggpy.made import LIMITS
+from ggpy.made import MAX_COUNT as MAX_COUNT
+from ggpy.made import RANDOM_SEED as RANDOM_SEED
 from ggpy.server.fields import Fields
 from ggpy.text import Tokenizer
 
-RANDOM_SEED = 2**32 - 1     # llama-server's way to say "another one each time"; so is a negative seed
-MAX_COUNT = 2**31 - 1
 MAX_BIASES = 2**18          # tokens and texts of a logit_bias
 
 # number -> its limits; what is beyond them is taken for them
-CLAMPED: dict[str, tuple[float, float]] = {
-    "temperature": (0, math.inf), "dynatemp_range": (0, math.inf), "dynatemp_exponent": (0, math.inf),
-    "top_p": (0, 1), "min_p": (0, 1), "typical_p": (0, 1), "top_n_sigma": (-math.inf, math.inf),
-    "xtc_probability": (0, 1), "xtc_threshold": (0, 1), "repeat_penalty": (1e-6, math.inf),
-    "presence_penalty": (-math.inf, math.inf), "frequency_penalty": (-math.inf, math.inf),
-    "dry_multiplier": (0, math.inf), "mirostat_tau": (0, math.inf), "mirostat_eta": (0, math.inf),
-    "adaptive_target": (-math.inf, 1),
-}
 CLAMPED_WHOLE: dict[str, tuple[int, int]] = {"top_k": (0, MAX_COUNT), "mirostat": (0, 2)}
+CLAMPED: dict[str, tuple[float, float]] = {
+    **{name: limits for name, limits in LIMITS.items() if name not in CLAMPED_WHOLE},
+    "dynatemp_range": (0, math.inf), "dynatemp_exponent": (0, math.inf), "top_n_sigma": (-math.inf, math.inf),
+    "xtc_probability": (0, 1), "xtc_threshold": (0, 1), "dry_multiplier": (0, math.inf),
+    "mirostat_tau": (0, math.inf), "mirostat_eta": (0, math.inf), "adaptive_target": (-math.inf, 1),
+}
 # whole numbers of 0 or more; others are errors
 STRICT_WHOLE = ("repeat_last_n", "dry_allowed_length", "dry_penalty_last_n", "min_keep")
 
@@ -71,29 +69,6 @@ def read_sampling(fields: Fields, defaults: SamplingParams, tokenizer: Tokenizer
     values["max_tokens"] = read_max_tokens(fields, defaults.max_tokens)
     try:
         return replace(defaults, **values)
-    except ConfigError as error:
-        raise RequestError(str(error)) from error
-
-
-def with_parameters(params: SamplingParams, parameters: Mapping[str, Any]) -> SamplingParams:
-    """`params` with those of a Modelfile's `parameters` in their place that are about sampling. Raises RequestError."""
-    values: dict[str, Any] = {}
-    for name, (low, high) in {**CLAMPED, **CLAMPED_WHOLE}.items():
-        if name in parameters and not name.startswith("mirostat"):
-            values[name] = min(max(parameters[name], low), high)
-    if "repeat_last_n" in parameters:
-        n = parameters["repeat_last_n"]
-        values["repeat_last_n"] = None if n < 0 else min(n, MAX_COUNT)
-    if "seed" in parameters:
-        seed = parameters["seed"]
-        values["seed"] = None if seed < 0 else seed & RANDOM_SEED
-    if "num_predict" in parameters:
-        n = parameters["num_predict"]
-        values["max_tokens"] = None if n < 0 else min(max(n, 1), MAX_COUNT)
-    if stop := [text for text in parameters.get("stop", ()) if text]:
-        values["stop"] = tuple(stop)
-    try:
-        return replace(params, **values)
     except ConfigError as error:
         raise RequestError(str(error)) from error
 

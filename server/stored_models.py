@@ -20,8 +20,8 @@ from ggpy.hub import catalogue, names
 from ggpy.hub.model_names import DEFAULT_TAG, ModelName
 from ggpy.hub.ollama_models import ollama_models
 from ggpy.hub.store import ModelStore, StoredModel, is_digest
+from ggpy.made import load_options, own_template, with_parameters
 from ggpy.server.models import Entry
-from ggpy.server.sampling_fields import with_parameters
 from ggpy.server.settings import ServerSettings
 from ggpy.text.go_to_jinja import jinja_of
 
@@ -62,21 +62,13 @@ def stored_entry(model: StoredModel, store: ModelStore, settings: ServerSettings
 
 def own_settings(model: StoredModel, store: ModelStore, settings: ServerSettings) -> ServerSettings:
     """What the server runs `model` by: the server's settings, but for what the model says."""
-    parameters, options = model.parameters, settings.options
-    changed: dict[str, Any] = {}
-    if parameters.get("num_ctx", 0) > 1:
-        n_ctx = parameters["num_ctx"]
-        changed["n_ctx"] = n_ctx if settings.is_unified else n_ctx * settings.n_slots
-        changed["pool_tokens"] = None
-    if parameters.get("num_thread", 0) > 0:
-        changed["n_threads"] = parameters["num_thread"]
-    if model.adapters:
-        changed["lora"] = tuple(str(store.blob_path(adapter)) if is_digest(adapter) else adapter
-                                for adapter in model.adapters)
+    changed = load_options(model, store)
+    if "n_ctx" in changed:
+        changed |= {"n_ctx": changed["n_ctx"] * (1 if settings.is_unified else settings.n_slots), "pool_tokens": None}
     return dataclasses.replace(
-        settings, options=dataclasses.replace(options, **changed), aliases=(), tags=(),
-        chat_template=settings.chat_template if model.template is None else jinja_of(model.template),
-        sampling_of=partial(_sampling, settings, parameters))
+        settings, options=dataclasses.replace(settings.options, **changed), aliases=(), tags=(),
+        chat_template=settings.chat_template if model.template is None else own_template(model),
+        sampling_of=partial(_sampling, settings, model.parameters))
 
 
 def _sampling(settings: ServerSettings, parameters: Mapping[str, Any], metadata: Metadata) -> SamplingParams:

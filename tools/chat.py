@@ -43,17 +43,19 @@ class Conversation:
     A prompt repeats all that was said. What the model said is repeated as its own tokens, which encoding its text again
     need not give, so that the engine finds the keys and values of the whole history in its cache. `template` None sends
     every prompt as it stands, without what was said before; `variables` are handed to it. Every answer is as
-    `constraint` has it.
+    `constraint` has it. `preface` are messages that stand in front of the conversation and are none of it.
     """
 
     def __init__(self, llm: LLM, params: SamplingParams, template: ChatTemplate | None, system: str = "",
-                 variables: Mapping[str, Any] | None = None, constraint: ConstraintSpec | None = None) -> None:
+                 variables: Mapping[str, Any] | None = None, constraint: ConstraintSpec | None = None,
+                 preface: Sequence[Message] = ()) -> None:
         self.llm = llm
         self.constraint = constraint
         self.params = params
         self.template = template
         self.variables = variables
         self.system = system
+        self.preface = preface
         self.messages: list[Message] = []       # from the user and from the model, in turn
         self.last: Completion | None = None     # with a token at least
         self.unanswered: str | None = None      # the last question, if it got no answer and so is no message
@@ -167,7 +169,7 @@ class Conversation:
             text = messages[-1]["content"]
             return Read(ChatPrompt(text), self.llm.tokenize(text, parse_special=True))
         system = self.system if system is None else system
-        first = [{"role": "system", "content": system}] if system else []
+        first = [*([{"role": "system", "content": system}] if system else []), *self.preface]
         prompt = self.template.prompt([*first, *messages], tokenizer, chat_template_kwargs=self.variables)
         known = next((read for read in reversed(self._reads) if prompt.starts_with(read.prompt)), None)
         if known is not None:

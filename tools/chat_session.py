@@ -45,7 +45,7 @@ class Session:
         self.model_name = model_name
         self.settings = Settings(args, llm.metadata, llm.tokenizer.n_vocab)
         self.chat = Conversation(llm, self.settings.params, template, system, args.chat_template_kwargs,
-                                 constraint)
+                                 constraint, () if llm.made is None else llm.made.messages)
         self.totals = Totals()
         self._is_rich = is_rich(args)
         self.is_markdown = self._is_rich and template is not None

@@ -15,6 +15,7 @@ from typing import Any
 
 from ggpy.errors import PullError
 from ggpy.hub import catalogue, names
+from ggpy.hub.resolve import made_model
 
 PATIENCE_S = 1.0        # so long a pipe may be silent before a person is told what is waited for
 
@@ -89,7 +90,7 @@ def affix_template(prefix: str, suffix: str, *, starts_with_bos: bool) -> str:
 def is_model(word: str) -> bool:
     """Whether a word looks like a model: by its form, or because there is one of that name."""
     has_form = word.lower().endswith(".gguf") or names.is_hub_name(word)
-    return " " not in word and (has_form or catalogue.find(word) is not None)
+    return " " not in word and (has_form or catalogue.find(word) is not None or made_model(word) is not None)
 
 
 def hub_model(text: str) -> str:

@@ -11,8 +11,8 @@ from pathlib import Path
 from ggpy.errors import PullError, printable
 from ggpy.hub import huggingface, names
 from ggpy.hub.catalogue import CATALOGUE
-from ggpy.hub.resolve import resolve_model
-from ggpy.hub.store import ModelStore, StoredModel, is_digest
+from ggpy.hub.resolve import made_file
+from ggpy.hub.store import ModelStore, StoredModel
 from ggpy.tools.terminal import print_tables, table
 
 
@@ -58,18 +58,16 @@ def listed() -> Iterator[Listed]:
     for model, files in huggingface.cached():
         yield Listed(name=str(model), aliases=(), size_bytes=sum(file.stat().st_size for file in files),
                      quant=names.quant_of(files[0].name), path=str(files[0]), description="from Hugging Face")
-    store = ModelStore()
-    for stored in store.models():
-        file = file_of(stored, store)
+    for stored in ModelStore().models():
+        file = file_of(stored)
         yield Listed(name=stored.name, aliases=(), size_bytes=0 if file is None else file.stat().st_size,
                      quant="" if file is None else names.quant_of(file.name), path=None if file is None else str(file),
-                     description="made by a client of `ggpy serve`, which has it")
+                     description="made by a client of `ggpy serve`")
 
 
-def file_of(model: StoredModel, store: ModelStore) -> Path | None:
+def file_of(model: StoredModel) -> Path | None:
     """The file that `model` was made of; None: it is not here."""
     try:
-        file = store.blob_path(model.source) if is_digest(model.source) else resolve_model(model.source, offline=True)
+        return made_file(model, offline=True)
     except PullError:
         return None
-    return file if file.is_file() else None

@@ -20,6 +20,7 @@ from ggpy.tools.parser import Parser, shown
 from ggpy.tools.speculation_flags import add_speculation_flags, speculation_options
 
 if TYPE_CHECKING:
+    from ggpy.hub.store import StoredModel
     from ggpy.llm import LLM
     from ggpy.text import ChatTemplate
     from ggpy.tools.chat_session import Session
@@ -132,6 +133,8 @@ def main(args: argparse.Namespace) -> int:
         os.environ["HF_TOKEN"] = args.hf_token
     with load(spec, offline=args.offline, **options) as llm:
         name = Path(spec).stem if Path(spec).suffix == ".gguf" else spec
+        if llm.made is not None:
+            system = take_over(llm.made, args, system)
         template = choose_template(llm, args, source, system)
         with _stdout_to(args.output):
             session = Session(llm, args, name, template, system, constraint)
@@ -239,6 +242,16 @@ def _stdout_to(file: str | None) -> Iterator[None]:
         yield
 
 
+def take_over(made: StoredModel, args: argparse.Namespace, system: str) -> str:
+    """Give flags that are not there the values that the model's maker chose; returns the system prompt."""
+    from ggpy.made import sampling_values
+
+    for name, value in sampling_values(made.parameters).items():
+        if getattr(args, name) is None:
+            setattr(args, name, -1 if value is None else list(value) if name == "stop" else value)
+    return system or ("" if args.raw else made.system or "")
+
+
 def choose_template(llm: LLM, args: argparse.Namespace, source: str | None, system: str) -> ChatTemplate | None:
     """How messages are written: as `source` has it, else as the model; None: prompts are continued as they stand.
 
@@ -253,6 +266,8 @@ def choose_template(llm: LLM, args: argparse.Namespace, source: str | None, syst
             raise ConfigError("this model has no chat template, so there is no place for a system prompt; choose one "
                               "with --chat-template, chatml for example")
         return None
+    if source is None and llm.made is not None and llm.made.template is not None:
+        return llm.chat_template
     if source is None:
         return ChatTemplate.from_metadata(llm.metadata, llm.tokenizer)
     return ChatTemplate.from_source(source, llm.tokenizer, key="the chat template")

@@ -15,7 +15,7 @@ from ggpy.errors import GGUFError, PullError, TemplateError, printable
 from ggpy.formats.kv import QUANT_BLOCK
 from ggpy.gguf import GGUFFile, Metadata, StringArray
 from ggpy.hub import huggingface, names
-from ggpy.hub.resolve import resolve_model
+from ggpy.hub.resolve import made_model, resolve_model
 from ggpy.text import file_templates
 from ggpy.tools.forecast import Forecast, forecast
 from ggpy.tools.terminal import print_tables, table
@@ -37,9 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     if (args.model is None) == (args.hub_model is None):
         args.fail("give one model: NAME, FILE or -hf")
-    file = GGUFFile(_local_file(args.hub_model if args.model is None else args.model))
+    spec = args.hub_model if args.model is None else args.model
+    file, made = GGUFFile(_local_file(spec)), made_model(spec)
     if args.template:
-        print_template(file)
+        print_template(file, None if made is None else made.template)
         return 0
     description = describe(file)
     if args.json:
@@ -113,9 +114,9 @@ def describe(file: GGUFFile) -> Description:
     )
 
 
-def print_template(file: GGUFFile) -> None:
-    """Print the chat template; raises TemplateError when there is none."""
-    template = file_templates(file.metadata).get("default")
+def print_template(file: GGUFFile, template: str | None = None) -> None:
+    """Print the chat template, `template` in place of the file's; raises TemplateError when there is none."""
+    template = template or file_templates(file.metadata).get("default")
     if template is None:
         raise TemplateError(f"{file.path}: there is no chat template (key {CHAT_TEMPLATE}); messages are written as "
                             "ChatML")

@@ -10,27 +10,72 @@ import tempfile
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ggpy import config
-from ggpy.errors import PullError
+from ggpy.errors import PullError, RequestError
 from ggpy.hub import huggingface, names, wheels
 from ggpy.hub.catalogue import CatalogueEntry, WheelSource, find, unknown_name
 from ggpy.hub.filelock import exclusive
+from ggpy.hub.model_names import ModelName
 from ggpy.hub.near import is_path, near_files
 from ggpy.hub.progress import ProgressLines, StartProgress
 
+if TYPE_CHECKING:
+    from ggpy.hub.store import StoredModel
+
 logger = logging.getLogger("ggpy")
 
+IS_A_NAME = "%s is taken as the name of a model; the file here that is called so is no GGUF file"
 _GGUF_MAGIC = b"GGUF"       # what every GGUF file begins with
 
 
 def resolve_model(spec: str, *, offline: bool = False, progress: StartProgress = ProgressLines) -> Path:
-    """The GGUF file that `spec` means: a path to an existing file, a catalogue name or `hf:user/repo[:QUANT]`.
+    """The GGUF file that `spec` means: a path to an existing file, a name of the store or of the catalogue, or
+    `hf:user/repo[:QUANT]`.
 
-    A catalogue name means the model also where the current folder has a file that is called so and is no GGUF file.
-    What a name means is pulled now if it is absent, unless `offline`; `progress` shows how far it is. Raises PullError
-    when the spec is none of these, or when the model cannot be pulled.
+    A name means the model also where the current folder has a file that is called so and is no GGUF file. What a name
+    means is pulled now if it is absent, unless `offline`; `progress` shows how far it is. Raises PullError when the
+    spec is none of these, or when the model cannot be pulled.
     """
+    made = made_model(spec)
+    if made is None:
+        return _resolve(spec, offline=offline, progress=progress)
+    if os.path.isfile(spec):
+        logger.warning(IS_A_NAME, spec)
+    return made_file(made, offline=offline, progress=progress)
+
+
+def made_model(spec: str) -> StoredModel | None:
+    """The model of the store that `spec` names, with or without its tag; None if it names none, or a GGUF file."""
+    if not config.store_dir().is_dir():
+        return None
+    from ggpy.hub.store import ModelStore  # a start takes as long as its imports
+
+    try:
+        found = ModelStore().find(ModelName.parse(spec))
+    except RequestError:
+        return None
+    return None if found is None or _is_gguf(Path(spec)) else found
+
+
+def made_file(model: StoredModel, *, offline: bool = False, progress: StartProgress = ProgressLines) -> Path:
+    """The file that a model of the store was made of. Raises PullError as `resolve_model` does."""
+    from ggpy.hub.store import ModelStore, is_digest
+
+    if not is_digest(model.source):
+        try:
+            return _resolve(model.source, offline=offline, progress=progress)
+        except PullError as error:
+            raise PullError(f"{model.name} was made of {model.source}: {error}") from error
+    path = ModelStore().blob_path(model.source)
+    if not path.is_file():
+        raise PullError(f"{model.name}: its file {path} is gone; make the model anew, or delete it")
+    return path
+
+
+def _resolve(spec: str, *, offline: bool, progress: StartProgress) -> Path:
+    """As `resolve_model`, of what is not in the store: a model that is made of another may have the other's name."""
     if not spec.strip():
         raise PullError("the name of the model is empty; `ggpy list` shows the models that have a name")
     path = Path(os.path.expanduser(spec))       # Path.expanduser would raise for the home of an unknown user
@@ -38,7 +83,7 @@ def resolve_model(spec: str, *, offline: bool = False, progress: StartProgress =
     if path.is_file():
         if entry is None or _is_gguf(path):
             return path
-        logger.warning("%s is taken as the name of a model; the file here that is called so is no GGUF file", spec)
+        logger.warning(IS_A_NAME, spec)
     if names.is_hub_name(spec):
         return huggingface.resolve(names.parse(spec), offline=offline, progress=progress)
     if entry is not None and offline:

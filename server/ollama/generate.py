@@ -11,6 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from ggpy.errors import RequestError
+from ggpy.made import with_preface
 from ggpy.server import lanes
 from ggpy.server.chat.core import ChatRequest, PreparedChat
 from ggpy.server.context import Server
@@ -20,7 +21,6 @@ from ggpy.server.infill import infill_tokens
 from ggpy.server.models import Entry, LoadedModel
 from ggpy.server.ollama.answer import AnswerPart, collected, head, pieces, tail
 from ggpy.server.ollama.lines import Line, Stopwatch, ollama_body, read_body, respond
-from ggpy.server.ollama.messages import with_preface
 from ggpy.server.ollama.names import find_entry, model_field
 from ggpy.server.ollama.options import apply_keep_alive, read_keep_alive, refuse_images
 from ggpy.server.ollama.request import Asked, cut, limited, load_or_unload, prepared, read_asked, with_template

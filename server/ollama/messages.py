@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ggpy.errors import RequestError, shown
-from ggpy.hub.store import StoredModel
 from ggpy.server.fields import Fields, named
 from ggpy.server.ollama.options import refuse_images
 
@@ -75,14 +74,6 @@ def read_tools(fields: Fields) -> list[Any]:
         if not tool.nested("function").text("name"):
             raise tool.error("function.name", "it is missing")
     return [tool.values for tool in tools]
-
-
-def with_preface(messages: Sequence[Message], stored: StoredModel | None) -> list[Message]:
-    """`messages` behind those that the model's maker put there; a system message of the request goes before his."""
-    if stored is None:
-        return list(messages)
-    system = stored.system if stored.system and (not messages or messages[0]["role"] != "system") else None
-    return [*([{"role": "system", "content": system}] if system else []), *map(dict, stored.messages), *messages]
 
 
 def shortenings(messages: Sequence[Mapping[str, Any]]) -> list[int]:

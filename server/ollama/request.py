@@ -13,6 +13,7 @@ from aiohttp import web
 
 from ggpy.engine.request import ContextShift
 from ggpy.errors import RequestError
+from ggpy.made import with_parameters
 from ggpy.server.chat.answer_memory import AnswerMemory
 from ggpy.server.chat.core import ChatRequest, PreparedChat, prepare
 from ggpy.server.chat.template_options import template_variables
@@ -34,7 +35,7 @@ from ggpy.server.ollama.options import (
     read_think,
 )
 from ggpy.server.replies import json_response
-from ggpy.server.sampling_fields import MAX_COUNT, with_parameters
+from ggpy.server.sampling_fields import MAX_COUNT
 from ggpy.server.settings import ServerSettings
 from ggpy.text import ChatTemplate
 from ggpy.text.go_to_jinja import jinja_of

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from ggpy.errors import ConfigError
-from ggpy.server.discovery import folder_entries
+from ggpy.hub.store import ModelStore, StoredModel
+from ggpy.server.discovery import folder_entries, given_entry
 from ggpy.server.presets import read_presets
+from ggpy.server.settings import ServerSettings
 
 
 def test_presets_are_command_lines(tmp_path: Path) -> None:
@@ -30,6 +32,23 @@ def test_a_file_that_is_no_preset_is_an_error(tmp_path: Path, text: str) -> None
     file.write_text(text)
     with pytest.raises(ConfigError, match=r"models\.ini"):
         read_presets(file, [], {}, frozenset())
+
+
+def test_a_model_is_given_by_the_name_that_its_maker_gave_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is run as he said, and called as the command line says."""
+    monkeypatch.setenv("GGPY_HOME", str(tmp_path))
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    made = StoredModel(name="helper:latest", source=str(tmp_path / "m.gguf"), template="{{ 1 }}",
+                       parameters={"num_ctx": 64})
+    ModelStore().save(made)
+    entry = given_entry(ServerSettings(aliases=("b", "a"), tags=("t",)), "helper")
+    assert (entry.name, entry.aliases, entry.tags, entry.stored) == ("a", ("b", "a"), ("t",), made)
+    assert entry.settings is not None
+    assert (entry.settings.chat_template, entry.settings.options.n_ctx) == ("{{ 1 }}", 64)
+    other = given_entry(ServerSettings(), str(tmp_path / "m.gguf"))
+    assert (other.name, other.stored, other.settings) == (str(tmp_path / "m.gguf"), None, None)
 
 
 def test_a_folder_holds_models_and_folders_of_parts(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Self
 from ggpy import Completion, ConstraintSpec, SamplingParams, Timings, cli
 from ggpy.engine.request import FinishReason
 from ggpy.errors import PromptTooLongError
+from ggpy.hub.store import StoredModel
 from ggpy.text.chat import CHATML
 from ggpy.text.vocab import VocabType
 from tests.tools.file_metadata import file_metadata
@@ -104,6 +105,7 @@ class EchoLLM:
     """Says what it was asked; remembers how it was loaded and asked."""
 
     path = Path("echo.gguf")
+    made: StoredModel | None = None
 
     def __init__(self, spec: str, metadata: dict[str, Any], options: dict[str, Any]) -> None:
         self.spec, self.metadata, self.options = spec, file_metadata(metadata), options

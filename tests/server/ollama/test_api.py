@@ -13,11 +13,11 @@ import pytest
 from ggpy.engine.config import SamplingParams
 from ggpy.errors import RequestError
 from ggpy.loading import ModelOptions
+from ggpy.made import with_parameters
 from ggpy.server.models import Entry
 from ggpy.server.ollama.cards import parameter_size
 from ggpy.server.ollama.options import apply_keep_alive, default_params, parse_duration
 from ggpy.server.ollama.request import MAX_TEMPLATES, with_template
-from ggpy.server.sampling_fields import with_parameters
 from ggpy.server.settings import ServerSettings
 from tests.models.arch_data import load_roomy
 from tests.models.encoder_data import load_encoder

@@ -1,0 +1,90 @@
+"""How a model is run that was made under a name of its own: by what its Modelfile says beside which file it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ggpy.engine.config import SamplingParams
+from ggpy.errors import ConfigError, RequestError, TemplateError
+from ggpy.text.go_to_jinja import jinja_of
+
+if TYPE_CHECKING:
+    from ggpy.hub.store import ModelStore, StoredModel
+
+RANDOM_SEED = 2**32 - 1     # llama-server's way to say "another one each time"; so is a negative seed
+MAX_COUNT = 2**31 - 1
+
+# parameter that is called as its field of SamplingParams -> its limits; what is beyond them is taken for them
+LIMITS: dict[str, tuple[float, float]] = {
+    "temperature": (0, math.inf), "top_k": (0, MAX_COUNT), "top_p": (0, 1), "min_p": (0, 1), "typical_p": (0, 1),
+    "repeat_penalty": (1e-6, math.inf), "presence_penalty": (-math.inf, math.inf),
+    "frequency_penalty": (-math.inf, math.inf),
+}
+
+
+def sampling_values(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of SamplingParams, from those of a Modelfile's `parameters` that are about sampling."""
+    values: dict[str, Any] = {name: min(max(parameters[name], low), high)
+                              for name, (low, high) in LIMITS.items() if name in parameters}
+    if "repeat_last_n" in parameters:
+        n = parameters["repeat_last_n"]
+        values["repeat_last_n"] = None if n < 0 else min(n, MAX_COUNT)
+    if "seed" in parameters:
+        seed = parameters["seed"]
+        values["seed"] = None if seed < 0 else seed & RANDOM_SEED
+    if "num_predict" in parameters:
+        n = parameters["num_predict"]
+        values["max_tokens"] = None if n < 0 else min(max(n, 1), MAX_COUNT)
+    if stop := [text for text in parameters.get("stop", ()) if text]:
+        values["stop"] = tuple(stop)
+    return values
+
+
+def with_parameters(params: SamplingParams, parameters: Mapping[str, Any]) -> SamplingParams:
+    """`params` with those of a Modelfile's `parameters` in their place that are about sampling. Raises RequestError."""
+    try:
+        return replace(params, **sampling_values(parameters))
+    except ConfigError as error:
+        raise RequestError(str(error)) from error
+
+
+def load_options(model: StoredModel, store: ModelStore | None = None) -> dict[str, Any]:
+    """What `model` says of how it is loaded: n_ctx, n_threads and lora, where it says something."""
+    from ggpy.hub.store import ModelStore
+
+    n_ctx, n_threads = (model.parameters.get(name, 0) for name in ("num_ctx", "num_thread"))
+    options: dict[str, Any] = {**({"n_ctx": n_ctx} if n_ctx > 1 else {}),
+                               **({"n_threads": n_threads} if n_threads > 0 else {})}
+    if model.adapters:
+        options["lora"] = adapter_files(model, store or ModelStore())
+    return options
+
+
+def adapter_files(model: StoredModel, store: ModelStore) -> tuple[str, ...]:
+    """Where the low-rank adapters of `model` lie."""
+    from ggpy.hub.store import is_digest
+
+    return tuple(str(store.blob_path(adapter)) if is_digest(adapter) else adapter for adapter in model.adapters)
+
+
+def own_template(model: StoredModel) -> str | None:
+    """The Jinja source of its template; None: the file's counts. Raises TemplateError, which names the model."""
+    if model.template is None:
+        return None
+    try:
+        return jinja_of(model.template)
+    except TemplateError as error:
+        raise TemplateError(f"{model.name}: {error}") from error
+
+
+def with_preface(messages: Sequence[Any], model: StoredModel | None) -> list[Any]:
+    """`messages` behind those that the model's maker put there; a system message of theirs goes before his."""
+    if model is None:
+        return list(messages)
+    first = messages[0] if messages else None
+    has_system = isinstance(first, Mapping) and first.get("role") == "system"
+    system = [] if has_system or not model.system else [{"role": "system", "content": model.system}]
+    return [*system, *map(dict, model.messages), *messages]

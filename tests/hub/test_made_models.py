@@ -1,0 +1,77 @@
+"""Models of the store, found by the names that their makers gave them."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from ggpy import cli
+from ggpy.errors import PullError
+from ggpy.hub.resolve import made_model, resolve_model
+from ggpy.hub.store import ModelStore, StoredModel
+
+DIGEST = "sha256:" + "0" * 64
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file that "Helper:latest" was made of; the current folder is an empty one."""
+    monkeypatch.setenv("GGPY_HOME", str(tmp_path / "home"))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    path = tmp_path / "m.gguf"
+    path.write_bytes(b"GGUF")
+    ModelStore().save(StoredModel(name="Helper:latest", source=str(path), template="{{ messages }}"))
+    return path
+
+
+@pytest.mark.parametrize("name", ["helper", "Helper:latest", "library/helper"])
+def test_a_name_is_found_in_any_spelling(file: Path, name: str) -> None:
+    """As the server finds it."""
+    assert resolve_model(name) == file
+    assert made_model(name) == ModelStore().models()[0]
+
+
+@pytest.mark.parametrize("name", ["helper:other", "hf:user/helper", "./helper", "", "a\0b"])
+def test_other_names_are_none_of_the_store(file: Path, name: str) -> None:
+    """A tag counts, and so does a path."""
+    assert made_model(name) is None
+
+
+def test_a_model_file_goes_before_a_name(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A file of any other kind does not, and a warning says so."""
+    caplog.set_level(logging.WARNING, "ggpy")
+    Path("helper").write_bytes(b"notes")
+    assert resolve_model("helper") == file
+    assert "helper is taken as the name of a model" in caplog.text
+    Path("helper").write_bytes(b"GGUF")
+    assert (resolve_model("helper"), made_model("helper")) == (Path("helper"), None)
+
+
+def test_a_model_may_be_called_as_the_one_that_it_was_made_of(file: Path) -> None:
+    """The other's name then means the other, not itself."""
+    ModelStore().save(StoredModel(name="smollm2:latest", source="smollm2"))
+    with pytest.raises(PullError, match=r"smollm2:latest was made of smollm2: .* is not on this machine"):
+        resolve_model("smollm2", offline=True)
+
+
+def test_a_file_that_is_gone_is_told(file: Path) -> None:
+    """Of an upload, and of somebody's own file."""
+    store = ModelStore()
+    store.save(StoredModel(name="own:latest", source=str(file.with_name("gone.gguf"))))
+    blob = store.blob_path(DIGEST)
+    blob.parent.mkdir(parents=True)
+    blob.write_bytes(b"GGUF")
+    store.save(StoredModel(name="up:latest", source=DIGEST))
+    blob.unlink()
+    with pytest.raises(PullError, match=r"own:latest was made of .*there is no such file"):
+        resolve_model("own")
+    with pytest.raises(PullError, match=r"up:latest: its file .* is gone; make the model anew"):
+        resolve_model("up")
+
+
+def test_it_is_deleted_by_its_name(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its maker's own file stays."""
+    assert cli.main(["rm", "helper"]) == 0
+    assert (ModelStore().models(), file.exists()) == ([], True)
+    assert capsys.readouterr().err == "deleted Helper:latest\n"

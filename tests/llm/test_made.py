@@ -1,0 +1,61 @@
+"""The library, with a model that a client of the server made."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import ggpy.loading
+from ggpy import LLM, SamplingParams
+from ggpy.errors import GgpyError, TemplateError
+from ggpy.hub.store import ModelStore, StoredModel
+from tests.llm.reference_backend import ReferenceBackend
+from tests.models.arch_data import ArchModel
+
+USER = {"role": "user", "content": "b"}
+TEMPLATE = "{% for message in messages %}{{ message.role[0] + message.content }}{% endfor %}"
+
+
+@pytest.fixture
+def load_made(tiny: ArchModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., LLM]]:
+    """Loads the tiny model, made under the name "helper" as it is told."""
+    monkeypatch.setenv("GGPY_HOME", str(tmp_path))
+    monkeypatch.setattr(ggpy.loading, "open_backend", ReferenceBackend)
+    loaded: list[LLM] = []
+
+    def open_llm(model: StoredModel, **options: object) -> LLM:
+        ModelStore().save(model)
+        loaded.append(LLM("helper", **options))     # type: ignore[arg-type]
+        return loaded[-1]
+
+    yield open_llm
+    for llm in loaded:
+        llm.close()
+
+
+def test_it_is_loaded_as_its_maker_said(tiny: ArchModel, load_made: Callable[..., LLM]) -> None:
+    """Context, parameters, template and messages; each where the caller does not say."""
+    made = StoredModel(name="helper:latest", source=str(tiny.path), template=TEMPLATE, system="x",
+                       parameters={"num_ctx": 40, "num_predict": 3, "temperature": 0.0},
+                       messages=({"role": "assistant", "content": "y"},))
+    llm = load_made(made)
+    assert (llm.n_ctx, llm.made, llm.path, llm.has_chat_template) == (40, made, tiny.path, True)
+    assert llm.default_params == SamplingParams(max_tokens=3, temperature=0.0)
+    assert llm.detokenize(llm.chat_tokens([USER])) == "<|bos|>sxayub"
+    assert llm.detokenize(llm.chat_tokens([{"role": "system", "content": "z"}, USER])) == "<|bos|>ayszub"
+    assert llm.chat([USER]).timings.n_generated == 3
+    with pytest.raises(TemplateError, match="messages"):
+        llm.chat_tokens([])
+    other = load_made(made, n_ctx=24, chat_template="{{ messages[-1].content }}")
+    assert (other.n_ctx, other.detokenize(other.chat_tokens([USER]))) == (24, "<|bos|>b")
+
+
+def test_its_adapters_are_its_own(tiny: ArchModel, load_made: Callable[..., LLM], tmp_path: Path) -> None:
+    """One that is gone is an error that names it."""
+    with pytest.raises(GgpyError, match=r"gone\.gguf"):
+        load_made(StoredModel(name="helper:latest", source=str(tiny.path), adapters=(str(tmp_path / "gone.gguf"),)))
+
+
+def test_other_models_have_no_maker(load: Callable[..., LLM]) -> None:
+    """And the usual parameters."""
+    assert (load().made, load().default_params) == (None, SamplingParams())
