@@ -53,8 +53,8 @@ class LLM:
     may be "f32" as well, or "q8_0", which takes half of what "f16" does. `repack` "off" reads weights where the file
     has them, "auto" does so where memory is short. A step has at most `max_batch_tokens` tokens; None is 512, or the
     context of an encoder, whose texts have to fit a step. Prompts are read in steps of about `step_ms` milliseconds,
-    between which other requests go on, of at least 8 tokens, and four times as long while nobody generates; 0: in the
-    largest ones. Of `cache_audit` cache hits one is computed again and compared (0: none); what differs is logged as an
+    between which other requests go on, of at least 8 tokens; a third longer where several prompts wait, and four times
+    as long while nobody generates; 0: in the largest ones. Of `cache_audit` cache hits one is computed again and compared (0: none); what differs is logged as an
     error. `progress` is told of every kernel that has to be compiled for the model; a request that wants other samplers
     waits for those.
 

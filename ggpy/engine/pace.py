@@ -7,6 +7,7 @@ ROW_MULTIPLE = 4        # kernels take rows in groups
 FIRST_ROWS = 64         # while nothing is known
 MEMORY = 0.5            # how much of what was measured before counts beside the newest step
 ALONE = 4               # a step may be so much longer while nobody generates
+SEVERAL = 4 / 3         # and so much while answers go on but several prompts wait: the first tokens of all come sooner
 LONGEST = 1.15          # of `step_ms`: what steps beside an answer mostly stay within
 ALIKE = 0.2             # steps whose rows differ by no more are compared; in others a row costs more or less anyway
 MOST_EXCESS = 0.5       # what no planning helps against
@@ -27,13 +28,17 @@ class Pace:
         self._n_rows = 0                        # of the last step that something was learnt from
         self._excess = 0.0                      # by how much steps take longer than expected, at worst, lately
 
-    def rows(self, most: int, n_generating: int = 0) -> int:
-        """The rows of the next step, LEAST_ROWS to `most`, `n_generating` included."""
+    def rows(self, most: int, n_generating: int = 0, n_reading: int = 1) -> int:
+        """The rows of the next step, LEAST_ROWS to `most`, `n_generating` included; `n_reading` prompts want the rest.
+        """
         if not self.step_s:
             return most
         if self._row_s is None:
             return min(most, FIRST_ROWS)
-        step_s = self.step_s * (min(1.0, LONGEST / (1 + self._excess)) if n_generating else ALONE)
+        if n_generating:
+            step_s = self.step_s * min(1.0, LONGEST / (1 + self._excess)) * (SEVERAL if n_reading > 1 else 1)
+        else:
+            step_s = self.step_s * ALONE
         n = int(min(most, step_s / max(self._row_s, 1e-9)))
         return n if n == most else min(most, max(LEAST_ROWS, n // ROW_MULTIPLE * ROW_MULTIPLE))
 

@@ -26,6 +26,18 @@ def test_drafts_never_outrun_the_answer(make_driver: MakeDriver) -> None:
     assert r.num_drafted == 1
 
 
+def test_a_request_that_has_just_come_finds_no_drafts_in_its_way(make_driver: MakeDriver) -> None:
+    """Its prompt can use the rows: the step that admits it has one row for the answer, the next one drafts again."""
+    driver = make_driver(max_running=8, max_batch_tokens=64, speculator=Guesser(make_driver, luck=99))
+    driver.add(request(range(10), max_tokens=40))
+    driver.step()
+    driver.step()
+    driver.add(request(range(30, 50), max_tokens=1))
+    driver.step()
+    driver.step()
+    assert [[len(s.tokens) for s in step] for step in driver.backend.steps[1:]] == [[6], [1, 20], [6]]
+
+
 @pytest.mark.parametrize("rate", [0.0, 1.0])
 def test_drafts_may_be_taken_by_rates_alone(make_driver: MakeDriver, rate: float) -> None:
     """For measurements: all of them are right, or none, whatever the model says."""

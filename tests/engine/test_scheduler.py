@@ -26,6 +26,14 @@ def test_steps_are_longer_while_nobody_generates() -> None:
     assert (pace.rows(512, 1), pace.rows(512, 0)) == (48, 200)
 
 
+def test_steps_are_longer_while_several_prompts_wait() -> None:
+    """A third: answers go on a little slower, and the first tokens of all come sooner. One prompt changes nothing."""
+    pace = Pace(80)
+    pace.saw(64, 0.064)
+    assert [pace.rows(512, 1, n_reading) for n_reading in (0, 1, 2, 9)] == [80, 80, 104, 104]
+    assert pace.rows(512, 0, 2) == pace.rows(512, 0, 1) == 320
+
+
 @pytest.mark.parametrize(("row_ms", "rows"), [(0.01, 512), (0.4, 500), (1, 200), (20, 8), (100, 8)])
 def test_steps_have_at_least_8_rows_and_at_most_a_batch(row_ms: float, rows: int) -> None:
     """A slow machine would lose more with smaller ones than anybody gains."""
@@ -88,6 +96,19 @@ def test_prompts_are_read_at_the_machines_pace(
     driver.add(request(300))
     driver.step()
     assert [len(s.tokens) for s in driver.backend.steps[-1]] == [*[1] * n_generating, n_read]
+
+
+def test_prompts_that_wait_side_by_side_share_a_longer_step(make_driver: Callable[..., Any]) -> None:
+    """1 ms a row: 80 of them are a step, 104 with two prompts, of which the shorter one is read first."""
+    driver = make_driver(n_pages=128, n_ctx=512, max_batch_tokens=256, max_running=64)
+    driver.add(request(1, max_tokens=99))
+    driver.step()
+    driver.core.scheduler.pace = Pace(80)
+    driver.core.scheduler.pace.saw(64, 0.064)
+    driver.add(request(300))
+    driver.add(Request([9] * 40))
+    driver.step()
+    assert [len(s.tokens) for s in driver.backend.steps[-1]] == [1, 40, 63]
 
 
 def test_the_pace_changes_no_token(make_driver: Callable[..., Any]) -> None:
