@@ -54,9 +54,9 @@ class LLM:
     has them, "auto" does so where memory is short. A step has at most `max_batch_tokens` tokens; None is 512, or the
     context of an encoder, whose texts have to fit a step. Prompts are read in steps of about `step_ms` milliseconds,
     between which other requests go on, of at least 8 tokens; a third longer where several prompts wait, and four times
-    as long while nobody generates; 0: in the largest ones. Of `cache_audit` cache hits one is computed again and compared (0: none); what differs is logged as an
-    error. `progress` is told of every kernel that has to be compiled for the model; a request that wants other samplers
-    waits for those.
+    as long while nobody generates; 0: in the largest ones. Of `cache_audit` cache hits one is computed again and
+    compared (0: none); what differs is logged as an error. `progress` is told of every kernel that has to be compiled
+    for the model; a request that wants other samplers waits for those.
 
     Tokens are guessed from text that occurred before, and by `draft_model`, a path or a name of a smaller model with
     the same vocabulary, if it is given; `speculation` says how. This saves time and never changes answers.
