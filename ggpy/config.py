@@ -21,6 +21,11 @@ VARIABLES = {
     "LLAMA_CACHE": "the folder of models of Hugging Face, for `ggpy serve`; else HF_HUB_CACHE and the like name it",
     "OLLAMA_MODELS": "where an Ollama keeps its models, which `ggpy serve --ollama` serves, too (default: "
                      "~/.ollama/models)",
+    "OLLAMA_HOST": "where `ggpy serve --ollama` listens: host, host:port or :port (default: 127.0.0.1:11434)",
+    "OLLAMA_ORIGINS": "with --ollama: whose pages may ask beside those of this machine, as for --cors-origins",
+    "OLLAMA_KEEP_ALIVE": "with --ollama: how long models stay without requests: seconds, or a duration; -1: always "
+                         "(default: 5m)",
+    "OLLAMA_CONTEXT_LENGTH": "with --ollama: the tokens that a request may have, as for -c",
     "LLAMA_SERVER_DEBUG_FAKE_TIMING": "1: each request to one of several models takes 2 s longer, for tests of clients",
     "AIP_MODE": "PREDICTION: `ggpy serve` runs in a container of Vertex AI, whose other variables these are",
     "AIP_HTTP_PORT": "the port then (default: 8080)",
@@ -74,6 +79,11 @@ def store_dir() -> Path:
 def ollama_dir() -> Path:
     """Where an Ollama on this machine keeps its models, if there is one."""
     return Path(os.path.expanduser(_variable("OLLAMA_MODELS") or "~/.ollama/models"))
+
+
+def ollama_variable(name: str) -> str | None:
+    """The value of OLLAMA_`name`; None when unset or empty."""
+    return _variable(f"OLLAMA_{name}")
 
 
 def kernels_dir() -> Path:

@@ -11,8 +11,9 @@ from ggpy import config
 from ggpy.gguf import Metadata
 from ggpy.hub import names
 from ggpy.loading import ModelOptions
+from ggpy.server import ollama_variables
 from ggpy.server.origins import ANY, LOCAL
-from ggpy.server.settings import DEFAULT_PORT, DEFAULT_SLOTS, OLLAMA_IDLE_S, OLLAMA_PORT, ServerSettings
+from ggpy.server.settings import DEFAULT_PORT, DEFAULT_SLOTS, ServerSettings
 from ggpy.tools.constraint_flags import read_constraint
 from ggpy.tools.flags import model_options, sampling_params, unescape
 from ggpy.tools.speculation_flags import speculation_options
@@ -38,14 +39,17 @@ def server_settings(args: argparse.Namespace) -> ServerSettings:
         args.fail("--ssl-key-file and --ssl-cert-file are needed together")
     vertex = config.vertex()
     options = {**model_options(args), **speculation_options(args), "shows_special": args.special}
+    if args.ollama and not args.ctx_size and (n_ctx := ollama_variables.n_ctx()):
+        options |= {"n_ctx": n_ctx, "pool_tokens": options["pool_tokens"] and max(n_ctx, options["pool_tokens"])}
     return ServerSettings(
-        hosts=args.host, port=port_of(args) if vertex is None else vertex.port, is_ollama=args.ollama,
+        hosts=args.host or (ollama_variables.address()[0] if args.ollama else "127.0.0.1",),
+        port=port_of(args) if vertex is None else vertex.port, is_ollama=args.ollama,
         reuse_port=args.reuse_port, api_prefix=args.api_prefix.rstrip("/"),
         predict_path=None if vertex is None else vertex.predict_path,
         health_path=None if vertex is None else vertex.health_path,
         ssl_files=(args.ssl_cert_file, args.ssl_key_file) if args.ssl_key_file else None,
         api_keys=api_keys(args), allowed_hosts=frozenset(name.lower() for name in args.allowed_hosts),
-        cors_origins=args.cors_origins or (LOCAL if args.has_agent_flags or args.ollama else ANY),
+        cors_origins=args.cors_origins or origins_of(args),
         timeout_s=args.timeout,
         cors_methods=args.cors_methods, cors_headers=args.cors_headers,
         cors_credentials=args.cors_credentials, max_body_bytes=args.max_body_size << 20, drain_s=args.drain_seconds,
@@ -74,14 +78,21 @@ def server_settings(args: argparse.Namespace) -> ServerSettings:
 def idle_s(args: argparse.Namespace) -> float | None:
     """After how long without requests a model goes; None: never."""
     if args.sleep_idle_seconds is None:
-        return OLLAMA_IDLE_S if args.ollama else None
+        return ollama_variables.keep_s() if args.ollama else None
     return args.sleep_idle_seconds if args.sleep_idle_seconds > 0 else None
 
 
 def port_of(args: argparse.Namespace) -> int:
     if args.port is not None:
         return int(args.port)
-    return OLLAMA_PORT if args.ollama else DEFAULT_PORT
+    return ollama_variables.address()[1] if args.ollama else DEFAULT_PORT
+
+
+def origins_of(args: argparse.Namespace) -> str:
+    """The rule of --cors-origins where it is not given."""
+    if args.ollama:
+        return ollama_variables.origins()
+    return LOCAL if args.has_agent_flags else ANY
 
 
 def _sampling(args: argparse.Namespace, metadata: Metadata) -> Any:

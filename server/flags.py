@@ -100,8 +100,9 @@ def _add_source_flags(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_address_flags(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--host", type=_names, default=("127.0.0.1",), metavar="HOSTS", help="addresses, separated by "
-                       "commas, or a UNIX socket ending in .sock (default: 127.0.0.1: this machine alone)")
+    group.add_argument("--host", type=_names, metavar="HOSTS", help="addresses, separated by "
+                       "commas, or a UNIX socket ending in .sock (default: 127.0.0.1: this machine alone; with "
+                       "--ollama as OLLAMA_HOST has it)")
     group.add_argument("--port", type=whole_number(0, 65535), metavar="N",
                        help=f"0: one that is free (default: {DEFAULT_PORT})")
     group.add_argument("--ollama", action="store_true", help="stand in for an Ollama server: at its port, "
@@ -127,7 +128,8 @@ def _add_access_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--allowed-hosts", type=_names, default=(), metavar="NAMES", help="names of this machine by "
                        "which pages of the web may reach a server that listens on 127.0.0.1 alone")
     group.add_argument("--cors-origins", metavar="ORIGINS", help="whose pages may ask and read answers, separated "
-                       "by commas; *: all, localhost: those of this machine (default: *, with --ollama localhost)")
+                       "by commas; *: all, localhost: those of this machine (default: *, with --ollama localhost and "
+                       "OLLAMA_ORIGINS)")
     group.add_argument("--cors-methods", default="GET, POST, DELETE, OPTIONS", metavar="METHODS",
                        help="what a browser is told (default: GET, POST, DELETE, OPTIONS)")
     group.add_argument("--cors-headers", default="*", metavar="HEADERS", help="the same (default: *)")

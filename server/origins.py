@@ -17,7 +17,7 @@ APP_SCHEMES = frozenset({"app", "file", "tauri", "vscode-webview", "vscode-file"
 
 @lru_cache(16)
 def rules_of(text: str) -> frozenset[str]:
-    """What --cors-origins lists, separated by commas: origins, beginnings of some that end in *, LOCAL, or ANY."""
+    """What --cors-origins lists, separated by commas: origins, where one * stands for any text, LOCAL, or ANY."""
     return frozenset(rule for part in text.split(",") if (rule := part.strip().rstrip("/")))
 
 
@@ -25,7 +25,14 @@ def is_allowed(origin: str, rules: frozenset[str]) -> bool:
     """Whether `rules`, beside ANY, have `origin` among them."""
     if origin in rules or (LOCAL in rules and is_local(origin)):
         return True
-    return any(rule.endswith("*") and origin.startswith(rule[:-1]) for rule in rules - {ANY})
+    return any(matches(origin, rule) for rule in rules - {ANY})
+
+
+def matches(origin: str, rule: str) -> bool:
+    """Whether `origin` is as `rule` has it, in which a * stands for any text."""
+    before, star, behind = rule.partition("*")
+    return star != "" and len(origin) >= len(before) + len(behind) and origin.startswith(before) \
+        and origin.endswith(behind)
 
 
 def is_local(origin: str) -> bool:

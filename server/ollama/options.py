@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +12,7 @@ from ggpy.engine.constraint import ConstraintSpec
 from ggpy.engine.probabilities import ProbabilitySpec
 from ggpy.errors import RequestError, shown
 from ggpy.hub.modelfile import OLD_PARAMETERS, PARAMETERS, read_parameter
+from ggpy.server.durations import parse_duration
 from ggpy.server.fields import Fields
 from ggpy.server.models import Entry
 from ggpy.server.sampling_fields import schema_constraint
@@ -23,9 +23,6 @@ NUM_KEEP = 4
 MAX_TOP_LOGPROBS = 20
 FOREVER_S = 1e10        # what is longer is always
 LEVELS = ("low", "medium", "high", "max")
-UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_DURATION = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+", re.ASCII)
-_PIECE = re.compile(r"([\d.]+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 
 logger = logging.getLogger("ggpy")
 
@@ -96,19 +93,6 @@ def read_keep_alive(fields: Fields) -> float | None:
     if not isinstance(value, str):
         raise fields.error("keep_alive", f"expected seconds or a duration, found {shown(value)}")
     return parse_duration(value)
-
-
-def parse_duration(text: str) -> float:
-    """Seconds of a duration as Go writes it, such as "1h30m"; inf for a negative one. Raises RequestError."""
-    if text in ("0", "+0", "-0"):
-        return 0.0
-    if re.fullmatch(r"-\d+", text):
-        return math.inf
-    if len(text) > 64 or not _DURATION.fullmatch(text):
-        what = "missing unit in duration" if re.fullmatch(r"[\d.]+", text) else "invalid duration"
-        raise RequestError(f'time: {what} {shown(text)}; expected a number of seconds, or a duration such as "5m"')
-    seconds = sum(float(number) * UNITS[unit] for number, unit in _PIECE.findall(text))
-    return math.inf if text.startswith("-") else seconds
 
 
 def apply_keep_alive(entry: Entry, seconds: float | None, default_s: float | None) -> None:
