@@ -43,7 +43,7 @@ class Job:
     context_shift: ContextShift | None = None
     keeps_prompt: bool = False                  # all of it stays when the context is shifted
     tells_progress: bool = False                # deltas without tokens tell how far the prompt is read
-    keep_s: float = 0.0                         # how long what is computed is evicted last, once it is there
+    keeps: tuple[tuple[int, float], ...] = ()   # so many tokens of the prompt are evicted last for so many seconds
     priority: int = 0
     deadline_s: float | None = None             # from now on
     slot: int | None = None                     # that it shall have
@@ -157,7 +157,7 @@ async def generate(model: LoadedModel, job: Job) -> AsyncGenerator[Delta, None]:
         request = Generate(prompt_tokens=job.tokens, params=job.params, n=job.n, constraint=job.constraint,
                            priority=job.priority, deadline_s=job.deadline_s, salt=salt, probabilities=job.probabilities,
                            adapters=job.adapters, context_shift=shift, tells_progress=job.tells_progress,
-                           keep_s=job.keep_s)
+                           keeps=job.keeps)
         async with aclosing(model.client.generate(request)) as events:
             async for event in events:
                 answer = answers[event.index]

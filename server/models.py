@@ -9,6 +9,9 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ggpy.engine.config import SamplingParams
 from ggpy.engine.messages import Progress, Ready
 from ggpy.engine.process_client import ProcessClient
@@ -69,6 +72,12 @@ class LoadedModel:
     def answer_style(self) -> AnswerStyle:
         """How the model writes reasoning and calls of tools. Finding that out takes some renderings."""
         return detect(self.chat_template)
+
+    @cached_property
+    def token_lengths(self) -> NDArray[np.int64]:
+        """The bytes of each token's text, those of control tokens too. Finding that out takes 0.1 s."""
+        tokenizer = self.tokenizer
+        return np.array([len(tokenizer.token_bytes(token)) for token in range(tokenizer.n_vocab)], np.int64)
 
     @property
     def ready(self) -> Ready:

@@ -196,9 +196,9 @@ class KVCache:
                 break
             self._remove(node)
 
-    def keep(self, kv: SequenceKV, until_s: float) -> None:
-        """Have what `kv` has computed evicted after everything else, until the time that `time.monotonic` tells."""
-        for node in kv.path:
+    def keep(self, kv: SequenceKV, n_tokens: int, until_s: float) -> None:
+        """Have the first tokens that `kv` has computed evicted after all else, until the time of `time.monotonic`."""
+        for node in kv.path[: pages_for(n_tokens)]:
             node.keep_until_s = max(node.keep_until_s, until_s)
 
     def close(self, kv: SequenceKV) -> None:

@@ -47,7 +47,7 @@ class Generate(Message, frozen=True, kw_only=True):
     adapters: Scales | None = None              # how much of each adapter; others get nothing. None: what is usual
     context_shift: ContextShift | None = None   # None: the answer ends where the context does
     tells_progress: bool = False                # Tokens without any tell how far the prompt is read
-    keep_s: float = 0.0                         # how long its keys and values are evicted last, once it has ended
+    keeps: tuple[tuple[int, float], ...] = ()   # so many tokens of the prompt are evicted last for so many seconds
 
 
 class Cancel(Message, frozen=True):

@@ -58,7 +58,7 @@ class Request:
     adapters: Scales | None = None                      # how much of each adapter it gets; None: what is usual
     context_shift: ContextShift | None = None           # None: the answer ends where the context does
     tells_progress: bool = False                        # events tell how far its prompt is read
-    keep_s: float = 0.0                                 # how long what it computes is evicted last
+    keeps: tuple[tuple[int, float], ...] = ()           # so many of its tokens are evicted last for so many seconds
     id: int = field(default_factory=lambda: next(_ids))
     state: State = "new"
     finish_reason: FinishReason | None = None

@@ -303,8 +303,8 @@ class Scheduler:
     def _give_up_pages(self, request: Request) -> None:
         if request.kv is not None:
             if request.error is None:
-                if request.keep_s:
-                    self.cache.keep(request.kv, time.monotonic() + request.keep_s)
+                for n_tokens, keep_s in request.keeps:
+                    self.cache.keep(request.kv, n_tokens, time.monotonic() + keep_s)
                 self.cache.close(request.kv)
             else:                           # what a failed computation left is of no use to anyone
                 self.cache.discard(request.kv)

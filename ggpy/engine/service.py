@@ -204,7 +204,7 @@ def requests_of(command: Generate) -> list[Request]:
                     constraint=command.constraint, probabilities=command.probabilities,
                     priority=command.priority, deadline_s=deadline_s, salt=command.salt, adapters=command.adapters,
                     context_shift=command.context_shift, tells_progress=command.tells_progress,
-                    keep_s=command.keep_s, id=command.id + i)
+                    keeps=command.keeps, id=command.id + i)
             for i in range(command.n)]
 
 

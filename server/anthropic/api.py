@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 
 from aiohttp import web
 
 from ggpy.server import lanes, sse
+from ggpy.server.anthropic.breakpoints import Keep
 from ggpy.server.anthropic.reply import (
     Ending,
     EventWriter,
@@ -18,7 +20,7 @@ from ggpy.server.anthropic.reply import (
     message_object,
     new_message_id,
 )
-from ggpy.server.anthropic.request import MessageRequest, read_request
+from ggpy.server.anthropic.request import MessageRequest, read_request, with_keeps
 from ggpy.server.chat.core import FinishReason, PreparedChat, complete_chat, prepare, stream_chat
 from ggpy.server.context import Server
 from ggpy.server.fields import Fields, read_fields
@@ -38,6 +40,8 @@ def routes(server: Server) -> list[Route]:
         async with model_of(server, fields) as model:
             wanted = await lanes.read(read_request, fields, server, model, is_official=is_official(request))
             chat = await prepare(model, wanted.chat)
+            if wanted.is_marked:
+                chat = await asyncio.to_thread(with_keeps, chat, wanted, model)
             if not wanted.is_stream:
                 return await whole(model, wanted, chat)
             return await sse.respond(request, events(model, wanted, chat), error_frame=error_frame, ping=PING,
@@ -73,7 +77,7 @@ async def whole(model: LoadedModel, wanted: MessageRequest, chat: PreparedChat) 
     blocks = [] if wanted.is_warming else content_blocks(parsed.reasoning, parsed.content, parsed.calls)
     return json_response(message_object(
         new_message_id(), model.name, blocks, ending(answer, found.finish_reason, wanted),
-        usage(answer, wanted, len(answer.tokens))))
+        usage(answer, wanted, chat.job.keeps, len(answer.tokens))))
 
 
 async def events(model: LoadedModel, wanted: MessageRequest, chat: PreparedChat) -> AsyncGenerator[bytes, None]:
@@ -85,13 +89,13 @@ async def events(model: LoadedModel, wanted: MessageRequest, chat: PreparedChat)
             answer = delta.answer
             if not is_begun:
                 is_begun = True
-                yield writer.start(usage(answer, wanted, 0))
+                yield writer.start(usage(answer, wanted, chat.job.keeps, 0))
             if not wanted.is_warming and (data := b"".join(map(writer.write, delta.events))):
                 yield data
             if delta.is_last:
                 assert delta.finish_reason is not None, "the last delta says why"
                 yield writer.finish(ending(answer, delta.finish_reason, wanted),
-                                    usage(answer, wanted, delta.n_generated))
+                                    usage(answer, wanted, chat.job.keeps, delta.n_generated))
 
 
 def ending(answer: Answer, reason: FinishReason, wanted: MessageRequest) -> Ending:
@@ -107,8 +111,10 @@ def ending(answer: Answer, reason: FinishReason, wanted: MessageRequest) -> Endi
     return Ending("end_turn")
 
 
-def usage(answer: Answer, wanted: MessageRequest, n_generated: int) -> Usage:
-    """Of a prompt that is kept, all that was read anew is stored, but for the last token: that is read each time."""
-    n_stored = max(0, answer.n_prompt - answer.n_cached - 1) if wanted.is_kept else 0
+def usage(answer: Answer, wanted: MessageRequest, keeps: Sequence[Keep], n_generated: int) -> Usage:
+    """What was read anew of the beginning that is kept is stored, but for a prompt's last token: that is read each
+    time."""
+    n_kept = min(max((n for n, _ in keeps), default=0), answer.n_prompt - 1)
+    n_stored = max(0, n_kept - answer.n_cached)
     n_told = 0 if wanted.is_warming else n_generated
     return Usage(answer.n_prompt, answer.n_cached, n_stored, n_told, answer.cache_miss)

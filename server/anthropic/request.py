@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ggpy.errors import GgpyError, RequestError
+from ggpy.server.anthropic.breakpoints import Block, keeps_of, read_blocks
 from ggpy.server.anthropic.messages import Message, read_messages, read_tools
-from ggpy.server.chat.core import ChatRequest
+from ggpy.server.chat.core import ChatRequest, PreparedChat
 from ggpy.server.chat.messages import NO_MEDIA, find_media
 from ggpy.server.chat.request import read_chat
 from ggpy.server.context import Server
@@ -18,7 +19,6 @@ from ggpy.server.sampling_fields import MAX_COUNT
 
 MAX_TOKENS = 4096           # of an answer, if a request does not say
 REASONING_TOKENS = 10_000   # the same of reasoning that is asked for
-LIFETIMES_S = {"5m": 300.0, "1h": 3600.0}
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 THINKING = ("enabled", "disabled", "adaptive", "between_tools")
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
@@ -35,11 +35,12 @@ class MessageRequest:
     stop_sequences: tuple[str, ...]
     is_stream: bool
     is_warming: bool            # nothing is to be answered: the prompt is read for later requests
+    blocks: Sequence[Block]     # some of which end what is to be kept for later requests
 
     @property
-    def is_kept(self) -> bool:
-        """Whether its prompt is to be kept for later requests."""
-        return self.chat.job.keep_s > 0
+    def is_marked(self) -> bool:
+        """Whether anything is to be kept."""
+        return any(block.keep_s is not None for block in self.blocks)
 
 
 def read_request(fields: Fields, server: Server, model: LoadedModel, *, is_official: bool) -> MessageRequest:
@@ -57,9 +58,14 @@ def read_request(fields: Fields, server: Server, model: LoadedModel, *, is_offic
              "max_tokens": fields.integer("max_tokens", default=MAX_TOKENS, least=0, most=MAX_COUNT)}
     if "metadata" in fields:
         fields.nested("metadata").text("user_id")
-    chat = read_chat(Fields(body), server, model)
-    return MessageRequest(replace(chat, job=replace(chat.job, keep_s=read_keep_s(fields))), stop,
-                          fields.boolean("stream", default=False), body["max_tokens"] == 0)
+    return MessageRequest(read_chat(Fields(body), server, model), stop, fields.boolean("stream", default=False),
+                          body["max_tokens"] == 0, read_blocks(fields))
+
+
+def with_keeps(chat: PreparedChat, wanted: MessageRequest, model: LoadedModel) -> PreparedChat:
+    """`chat`, of whose prompt the beginnings are kept that `wanted` wants to be."""
+    keeps = keeps_of(wanted.blocks, chat.prompt.text, chat.job.tokens, model.token_lengths)
+    return replace(chat, job=replace(chat.job, keeps=keeps))
 
 
 def refuse_pictures(messages: list[Message], *, is_official: bool) -> None:
@@ -118,22 +124,3 @@ def read_output(fields: Fields) -> dict[str, Any]:
             raise wanted.missing("schema")
         found["response_format"] = {"type": "json_schema", "json_schema": {"schema": schema}}
     return found
-
-
-def read_keep_s(fields: Fields) -> float:
-    """How long the prompt is to be kept: the longest lifetime that a `cache_control` has, 0 if there is none."""
-    lifetimes = [0.0]
-    for place in marked(fields):
-        control = place.nested("cache_control")
-        control.choice("type", ("ephemeral",), "")
-        lifetimes.append(LIFETIMES_S[control.choice("ttl", tuple(LIFETIMES_S), "5m")])
-    return max(lifetimes)
-
-
-def marked(fields: Fields) -> Iterator[Fields]:
-    """What has a `cache_control`: the request, its tools, and blocks of messages."""
-    places = [fields, *fields.objects("tools")]
-    for holder, name in ((fields, "system"), *((message, "content") for message in fields.objects("messages"))):
-        if isinstance(holder.get(name), list):
-            places += holder.objects(name)
-    yield from (place for place in places if "cache_control" in place)

@@ -167,7 +167,7 @@ def test_tokens_are_counted_as_they_are_read(anthropic_client: anthropic.Anthrop
 
 def test_a_prompt_is_stored_where_it_says_so(anthropic_client: anthropic.Anthropic, script: Script, served: Served,
                                              monkeypatch: pytest.MonkeyPatch) -> None:
-    """And read from the cache the next time; what is neither is the last token. It is evicted last for an hour."""
+    """And read from the cache the next time; what is neither stands behind it. It is evicted last for an hour."""
     script("a", "b")
     loaded = served.server.models.single.loaded
     assert loaded is not None
@@ -182,9 +182,10 @@ def test_a_prompt_is_stored_where_it_says_so(anthropic_client: anthropic.Anthrop
     first, second = (ask(anthropic_client, system=system).usage for _ in range(2))
     assert first.cache_creation_input_tokens
     assert first.cache_creation_input_tokens > 100
-    assert (first.input_tokens, second.input_tokens, second.cache_creation_input_tokens) == (1, 1, 0)
-    assert second.cache_read_input_tokens == first.cache_creation_input_tokens + (first.cache_read_input_tokens or 0)
-    assert [request.keep_s for request in requests] == [3600, 3600]
+    n_kept = first.cache_creation_input_tokens + (first.cache_read_input_tokens or 0)
+    assert [request.keeps for request in requests] == [((n_kept, 3600.0),)] * 2
+    assert (second.input_tokens, second.cache_creation_input_tokens) == (1, 0)
+    assert second.cache_read_input_tokens == n_kept + first.input_tokens - 1 > n_kept
 
 
 def test_a_prompt_may_be_read_for_later_alone(anthropic_client: anthropic.Anthropic, script: Script) -> None:
@@ -205,6 +206,10 @@ def test_a_prompt_may_be_read_for_later_alone(anthropic_client: anthropic.Anthro
     ({"thinking": {"type": "loud"}}, r"thinking\.type"), ({"max_tokens": "a"}, "max_tokens"),
     ({"system": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral", "ttl": "9h"}}]},
      r"system\[0\]\.cache_control\.ttl"),
+    ({"system": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}] * 5},
+     "A maximum of 4 blocks with cache_control may be provided. Found 5"),
+    ({"system": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}],
+      "cache_control": {"type": "ephemeral", "ttl": "1h"}}, "a ttl='1h' cache_control block must not come after"),
     ({"messages": [{"role": "user", "content": "word " * 9000}]}, "exceeds the available context size"),
 ])
 def test_bad_requests_are_errors_of_the_client(anthropic_client: anthropic.Anthropic, fields: dict[str, Any],

@@ -50,7 +50,7 @@ def test_commands_arrive_as_they_were_sent() -> None:
     commands = [Generate(id=3, prompt_tokens=[1, 2**31 - 1], params=params, n=2, constraint=constraint,
                          priority=-1, deadline_s=2.5, salt=2**40,
                          probabilities=ProbabilitySpec(5, after_sampling=True), adapters=((0, 0.5),),
-                         context_shift=ContextShift(3, 4), tells_progress=True, keep_s=300.0),
+                         context_shift=ContextShift(3, 4), tells_progress=True, keeps=((3, 300.0), (1, 3600.0))),
                 GetAdapters(10), SetAdapters(11, ((1, -2.0),)),
                 Cancel(3), GetStatus(5), GetMetrics(6), ComputeLogits(4, [1, 2], 2), Embed(9, [[1], [2, 3]], "cls"),
                 SaveState(7, "/a/é", [1], 3, b"\0\xff"), RestoreState(8, "/a", 12, 5),

@@ -185,12 +185,14 @@ def test_a_prompt_that_waits_is_not_looked_up_in_each_step(
     assert looked_up == []
 
 
-@pytest.mark.parametrize(("keep_s", "n_cached"), [(60.0, 59), (0.0, 0)])
-def test_a_request_may_want_its_pages_kept(make_driver: Callable[..., Any], keep_s: float, n_cached: int) -> None:
-    """Then others go first that were used after it."""
+@pytest.mark.parametrize(("keeps", "n_cached"), [(((60, 60.0),), 59), (((7, 60.0), (3, 60.0)), 32), ((), 0)])
+def test_a_request_may_want_its_pages_kept(
+    make_driver: Callable[..., Any], keeps: tuple[tuple[int, float], ...], n_cached: int
+) -> None:
+    """Those of its beginning, in whole pages: then others go first that were used after it."""
     driver = make_driver(n_pages=8, n_ctx=192)
     first, again = request(60, max_tokens=1), request(60, max_tokens=1)
-    first.keep_s = keep_s
+    first.keeps = keeps
     others = [Request([50 + n] * 90, SamplingParams(temperature=0, max_tokens=1)) for n in range(3)]
     for r in (first, *others, again):
         driver.run(r)
