@@ -8,9 +8,10 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any
 
+import msgspec
 from aiohttp import web
 
-from ggpy.errors import RequestError
+from ggpy.errors import RequestError, shown
 from ggpy.made import with_preface
 from ggpy.server import lanes
 from ggpy.server.chat.core import ChatRequest, PreparedChat
@@ -24,7 +25,6 @@ from ggpy.server.ollama.lines import Line, Stopwatch, ollama_body, read_body, re
 from ggpy.server.ollama.names import find_entry, model_field
 from ggpy.server.ollama.options import apply_keep_alive, read_keep_alive, refuse_images
 from ggpy.server.ollama.request import Asked, cut, limited, load_or_unload, prepared, read_asked, with_template
-from ggpy.server.prompts import mixed_tokens
 from ggpy.server.routes import Route
 from ggpy.text import ChatPrompt
 
@@ -68,8 +68,11 @@ async def prompted(fields: Fields, asked: Asked, model: LoadedModel, entry: Entr
     system = fields.text("system")
     messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
     messages.append({"role": "user", "content": prompt})
-    chat = await prepared(model, asked, with_preface(messages, entry.stored))
-    before = await lanes.read(mixed_tokens, fields, "context", fields.array("context") or [], model.tokenizer)
+    before = await lanes.read(context_tokens, fields, model.tokenizer.n_vocab)
+    stored = entry.stored
+    if before and stored is not None:       # its messages stand in the context
+        stored = msgspec.structs.replace(stored, messages=())
+    chat = await prepared(model, asked, with_preface(messages, stored))
     if not before:
         return chat
     tokens = list(chat.job.tokens)
@@ -77,6 +80,15 @@ async def prompted(fields: Fields, asked: Asked, model: LoadedModel, entry: Entr
         tokens = tokens[1:]
     job = dataclasses.replace(chat.job, tokens=cut([*before, *tokens], asked))
     return dataclasses.replace(chat, job=limited(job, asked.limit))
+
+
+def context_tokens(fields: Fields, n_vocab: int) -> list[int]:
+    """What was said before, by the tokens that an answer told. Raises FieldError."""
+    tokens = fields.array("context") or []
+    for i, token in enumerate(tokens):
+        if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < n_vocab:
+            raise fields.error(f"context[{i}]", f"expected a token from 0 to {n_vocab - 1}, found {shown(token)}")
+    return tokens
 
 
 def raw_tokens(fields: Fields, asked: Asked, model: LoadedModel) -> list[int]:

@@ -202,6 +202,8 @@ def test_log_probabilities_come_with_their_tokens(server: Served) -> None:
     ("/api/generate", {"model": "tiny", "prompt": "a", "images": ["aGk="]}, "does not support images"),
     ("/api/generate", {"model": "tiny", "prompt": 1}, "prompt"),
     ("/api/generate", {"model": "tiny", "prompt": "a", "context": [10**9]}, "context[0]"),
+    ("/api/generate", {"model": "tiny", "prompt": "a", "context": [1, "text"]}, "context[1]"),
+    ("/api/generate", {"model": "tiny", "prompt": "a", "context": [True]}, "context[0]"),
     ("/api/generate", {"model": "tiny", "prompt": "a", "template": "{{ .Prompt }}{{"}, "template"),
     ("/api/embed", {"model": "tiny", "input": [1]}, "invalid input type"),
     ("/api/show", {"name": ""}, "model is required"),

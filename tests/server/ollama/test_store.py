@@ -110,6 +110,21 @@ def test_what_the_maker_says_stands_before_the_conversation(router: Served, make
     assert prompt_count("teacher", [other, *asked]) == prompt_count("tiny", [first, other, *asked])
 
 
+def test_the_messages_of_the_maker_are_not_put_behind_a_context(router: Served, make: Callable[..., Reply]) -> None:
+    """They stand in it; his system text is put there again, as in Ollama."""
+    make("guide", **{"from": "tiny", "system": "S", "messages": [{"role": "user", "content": "mmm"}]})
+    make("plain", **{"from": "tiny", "system": "S"})
+
+    def prompt_count(model: str, **body: Any) -> int:
+        reply = router.post("/api/generate", {"model": model, "prompt": "a", "stream": False,
+                                              "options": {"num_predict": 1}, **body})
+        count: int = reply.json["prompt_eval_count"]
+        return count
+
+    assert prompt_count("guide", context=[]) == prompt_count("guide") > prompt_count("plain")
+    assert prompt_count("guide", context=[5]) == prompt_count("plain", context=[5])
+
+
 def test_parameters_are_inherited_one_by_one(router: Served, make: Callable[..., Reply]) -> None:
     """Of a model that was made from one that was made."""
     make("first", **{"from": "tiny", "system": "A", "parameters": {"temperature": 0.5, "top_k": 3}})
