@@ -62,7 +62,7 @@ def reload(server: Server) -> None:
                  if name not in found and entry.loaded is None and entry.loading is None and entry.download is None]:
         del known[name]
     for name, entry in found.items():
-        entry.keep_s = server.settings.sleep_idle_s
+        entry.keep_s = entry.idle_s(server.settings)
         old = known.setdefault(name, entry)
         if old.loaded is None and old.loading is None and old.download is None:
             known[name] = entry

@@ -45,7 +45,7 @@ class ModelManager:
         self._free: dict[AsyncClient, asyncio.Event] = {}       # whether none does any more, for who waits for that
         self._listeners: set[asyncio.Queue[dict[str, Any]]] = set()
         for entry in entries:
-            entry.keep_s = settings.sleep_idle_s
+            entry.keep_s = entry.idle_s(settings)
 
     @property
     def single(self) -> Entry:
@@ -129,7 +129,7 @@ class ModelManager:
             with suppress(asyncio.CancelledError, GgpyError):
                 await entry.loading
         loaded, entry.loaded = entry.loaded, None
-        entry.keep_s = self.settings.sleep_idle_s       # what one request wanted counts no longer
+        entry.keep_s = entry.idle_s(self.settings)      # what one request wanted counts no longer
         if loaded is not None:
             self._set_state(entry, state)
             if not any(other.loaded is not None and other.loaded.client is loaded.client

@@ -114,6 +114,10 @@ class Entry:
     loading: asyncio.Task[LoadedModel] | None = None
     download: asyncio.Task[None] | None = None
 
+    def idle_s(self, settings: ServerSettings) -> float | None:
+        """After how long without requests it goes by its own settings, or else the server's; None: never."""
+        return (self.settings or settings).sleep_idle_s
+
     def size_bytes(self) -> int | None:
         """Of its file; None if that is not here."""
         if self.last is not None:

@@ -33,7 +33,7 @@ def routes(server: Server) -> list[Route]:
         is_stream = fields.boolean("stream", default=True)
         if not messages:
             return await load_or_unload(server, entry, name, keep_s, {"message": message(AnswerPart())})
-        apply_keep_alive(entry, keep_s, server.settings.sleep_idle_s)
+        apply_keep_alive(entry, keep_s, entry.idle_s(server.settings))
         async with server.models.use(entry.name, autoload=True) as model:
             watch.model_is_there()
             check_tools(tools, takes_tools=takes_tools(model), model=name)

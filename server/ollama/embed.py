@@ -29,7 +29,7 @@ def routes(server: Server) -> list[Route]:
         texts = read_texts(fields)
         if not texts:
             return json_response({"model": name, "embeddings": []})
-        apply_keep_alive(entry, read_keep_alive(fields), server.settings.sleep_idle_s)
+        apply_keep_alive(entry, read_keep_alive(fields), entry.idle_s(server.settings))
         dimensions = fields.integer("dimensions", default=0, least=0)
         async with server.models.use(entry.name, autoload=True) as model:
             watch.model_is_there()
@@ -45,7 +45,7 @@ def routes(server: Server) -> list[Route]:
         prompt = fields.text("prompt", default="")
         if not prompt:
             return json_response({"embedding": []})
-        apply_keep_alive(entry, read_keep_alive(fields), server.settings.sleep_idle_s)
+        apply_keep_alive(entry, read_keep_alive(fields), entry.idle_s(server.settings))
         async with server.models.use(entry.name, autoload=True) as model:
             tokens = await asyncio.to_thread(text_tokens, [prompt], model, is_cut=True)
             (row,) = await pooled(model, tokens, pooling(server, model), norm=-1)

@@ -42,7 +42,7 @@ def routes(server: Server) -> list[Route]:
         is_raw, is_stream = fields.boolean("raw", default=False), fields.boolean("stream", default=True)
         if is_raw and any(map(fields.get, ("system", "template", "context"))):
             raise RequestError("raw mode does not support template, system, or context")
-        apply_keep_alive(entry, keep_s, server.settings.sleep_idle_s)
+        apply_keep_alive(entry, keep_s, entry.idle_s(server.settings))
         async with server.models.use(entry.name, autoload=True) as model:
             watch.model_is_there()
             if template := fields.text("template"):

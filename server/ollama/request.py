@@ -153,7 +153,7 @@ async def load_or_unload(server: Server, entry: Entry, name: str, keep_s: float 
         if not entry.n_users:
             await server.models.unload(entry, "sleeping" if server.models.is_single else "unloaded")
         return json_response({**head(name), **extra, "done": True, "done_reason": "unload"})
-    apply_keep_alive(entry, keep_s, server.settings.sleep_idle_s)
+    apply_keep_alive(entry, keep_s, entry.idle_s(server.settings))
     async with server.models.use(entry.name, autoload=True):
         watch.model_is_there()
     return json_response({**head(name), **extra, "done": True, "done_reason": "load", **watch.durations()})

@@ -275,6 +275,23 @@ def test_an_idle_model_sleeps_and_wakes(opened: list[str]) -> None:
     assert opened == ["a", "a"]
 
 
+def test_a_model_may_have_a_lifetime_of_its_own(opened: list[str]) -> None:
+    """Longer or shorter than the others', and again when it is loaded anew, whatever a request wanted before."""
+    async def main() -> None:
+        async with managed("a", "b", sleep_idle_s=0.05) as models:
+            models.find("b").settings = ServerSettings(sleep_idle_s=None)
+            await models.unload(models.find("b"))
+            for name in ("a", "b"):
+                await ask(models, name)
+            await asyncio.sleep(0.15)
+            assert states(models) == {"a": "unloaded", "b": "loaded"}
+
+    asyncio.run(main())
+    entries = [Entry("a", "a.gguf", settings=ServerSettings(sleep_idle_s=7.0)), Entry("b", "b.gguf")]
+    ModelManager(ServerSettings(sleep_idle_s=9.0), entries, is_single=False)
+    assert [entry.keep_s for entry in entries] == [7.0, 9.0]
+
+
 def test_requests_do_not_wait_for_the_only_model_to_be_loaded_first(opened: list[str]) -> None:
     """They are told to come again."""
     async def main() -> None:
