@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 LEAST_ROWS = 8          # fewer make a row much dearer
-ROW_MULTIPLE = 4        # kernels take rows in groups
 FIRST_ROWS = 64         # while nothing is known
 MEMORY = 0.5            # how much of what was measured before counts beside the newest step
 ALONE = 4               # a step may be so much longer while nobody generates
 SEVERAL = 4 / 3         # and so much while answers go on but several prompts wait: the first tokens of all come sooner
-LONGEST = 1.15          # of `step_ms`: what steps beside an answer mostly stay within
+LONGEST = 1.1           # of `step_ms`: what steps beside an answer mostly stay within
 ALIKE = 0.2             # steps whose rows differ by no more are compared; in others a row costs more or less anyway
 MOST_EXCESS = 0.5       # what no planning helps against
 EXCESS_MEMORY = 0.99    # it takes a hundred steps to trust a machine again
@@ -39,8 +38,7 @@ class Pace:
             step_s = self.step_s * min(1.0, LONGEST / (1 + self._excess)) * (SEVERAL if n_reading > 1 else 1)
         else:
             step_s = self.step_s * ALONE
-        n = int(min(most, step_s / max(self._row_s, 1e-9)))
-        return n if n == most else min(most, max(LEAST_ROWS, n // ROW_MULTIPLE * ROW_MULTIPLE))
+        return min(most, max(LEAST_ROWS, int(min(most, step_s / max(self._row_s, 1e-9)))))
 
     def saw(self, n_rows: int, duration_s: float) -> None:
         """Learn from a step; small ones say little about large ones."""
