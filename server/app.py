@@ -12,7 +12,7 @@ from typing import Any
 from aiohttp import HttpVersion11, web
 
 from ggpy.errors import GgpyError, RequestError
-from ggpy.server import openapi, page
+from ggpy.server import model_list, openapi, page
 from ggpy.server.anthropic import api as anthropic_api
 from ggpy.server.context import Server
 from ggpy.server.errors import Body, LoadingError, NotFoundError, info_of, llama_body, unforeseen
@@ -30,9 +30,9 @@ from ggpy.server.security import check_host, check_key, cors_headers
 
 # in the order in which routes are looked for; the page's are the last: they may serve any path
 DIALECTS: tuple[tuple[str, Callable[[Server], Sequence[Route]]], ...] = (
-    ("llama-server", llama_api.routes), ("OpenAI", openai_api.routes), ("Anthropic", anthropic_api.routes),
-    ("Ollama", ollama_api.routes), ("llama-server", vertex.routes), ("llama-server", openapi.routes),
-    ("llama-server", page.routes),
+    ("llama-server", llama_api.routes), ("OpenAI", model_list.routes), ("OpenAI", openai_api.routes),
+    ("Anthropic", anthropic_api.routes), ("Ollama", ollama_api.routes), ("llama-server", vertex.routes),
+    ("llama-server", openapi.routes), ("llama-server", page.routes),
 )
 # served while the model loads, and whatever its state
 ALWAYS = frozenset({"", "/", "/models", "/v1/models", "/api/version", "/api/status", "/api/tags", "/api/ps"})

@@ -34,9 +34,9 @@ def frame(data: Any, event: str | None = None) -> bytes:
     return name + b"data: " + _encode(data) + b"\n\n"
 
 
-async def respond(request: web.Request, frames: AsyncGenerator[bytes, None], *,
-                  error_frame: Callable[[ErrorInfo], bytes], content_type: str = CONTENT_TYPE,
-                  ping: bytes | None = PING, ping_s: float = DEFAULT_PING_S) -> web.StreamResponse:
+async def send_frames(request: web.Request, frames: AsyncGenerator[bytes, None], *,
+                      error_frame: Callable[[ErrorInfo], bytes], content_type: str = CONTENT_TYPE,
+                      ping: bytes | None = PING, ping_s: float = DEFAULT_PING_S) -> web.StreamResponse:
     """Send `frames` as they come, `ping` when none came for `ping_s` seconds (negative: never).
 
     Nothing is sent before the first frame or ping, so an error before it is raised, with a status of its own; a later

@@ -44,8 +44,8 @@ def routes(server: Server) -> list[Route]:
                 chat = await asyncio.to_thread(with_keeps, chat, wanted, model)
             if not wanted.is_stream:
                 return await whole(model, wanted, chat)
-            return await sse.respond(request, events(model, wanted, chat), error_frame=error_frame, ping=PING,
-                                     ping_s=read_ping_s(fields, server.settings))
+            return await sse.send_frames(request, events(model, wanted, chat), error_frame=error_frame, ping=PING,
+                                         ping_s=read_ping_s(fields, server.settings))
 
     async def count_tokens(request: web.Request) -> web.StreamResponse:
         fields = await read_fields(request)

@@ -52,7 +52,7 @@ async def respond(request: web.Request, server: Server, model: LoadedModel, fiel
     jobs, options = await lanes.read(read_jobs, server, model, fields, prompts)
     if options.is_stream:
         ping_s = read_ping_s(fields, server.settings)
-        return await sse.respond(request, events(model, jobs, options), error_frame=error_frame, ping_s=ping_s)
+        return await sse.send_frames(request, events(model, jobs, options), error_frame=error_frame, ping_s=ping_s)
     answers = await complete_all(model, jobs)
     results = [final_object(model, answer, options) for answer in answers]
     return json_response(results if is_list or len(results) > 1 else results[0])

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from aiohttp import web
 
 from ggpy.engine.prometheus import CONTENT_TYPE
 from ggpy.server.context import Server
-from ggpy.server.downloads import reload
-from ggpy.server.errors import LoadingError, NotSupportedError, UnknownModelError
+from ggpy.server.errors import LoadingError, NotSupportedError
 from ggpy.server.job_settings import settings_object
-from ggpy.server.llama.router import router_object, router_props
-from ggpy.server.model_lookup import meant_entry
+from ggpy.server.llama.router import router_props
 from ggpy.server.models import Entry, LoadedModel
 from ggpy.server.replies import FINGERPRINT, json_response
 from ggpy.server.routes import Route
@@ -21,7 +18,7 @@ from ggpy.server.slots import Slot
 
 
 def routes(server: Server) -> list[Route]:
-    """/health, /props, /slots, /metrics and the models."""
+    """/health, /props, /slots and /metrics."""
     async def health(request: web.Request) -> web.Response:
         if server.models.is_single and (entry := server.models.single).state == "failed":
             raise LoadingError(f"the model could not be loaded: {entry.error}")
@@ -54,32 +51,12 @@ def routes(server: Server) -> list[Route]:
     async def disabled(request: web.Request) -> web.Response:
         return json_response({"error": {"message": "this feature is disabled", "type": "feature_disabled"}}, 403)
 
-    async def models(request: web.Request) -> web.Response:
-        if request.query.get("reload") and not server.models.is_single:
-            reload(server)
-        entries = [entry for entry in server.models.entries.values() if entry.is_listed]
-        return json_response({"models": [ollama_object(entry) for entry in entries], "object": "list",
-                              "data": [listed(server, entry) for entry in entries]})
-
-    async def one_model(request: web.Request) -> web.Response:
-        name = request.match_info["name"]
-        entry = meant_entry(server.models.entries.values(), name)
-        if entry is None:
-            raise UnknownModelError(name)
-        return json_response(model_object(entry))
-
     return [
         *(Route("GET", path, health) for path in ("/health", "/v1/health")),
         Route("GET", "/props", props), Route("POST", "/props", change_props), Route("GET", "/slots", slots),
-        Route("GET", "/metrics", metrics), *(Route("GET", path, models) for path in ("/models", "/v1/models")),
-        Route("GET", "/v1/models/{name:.+}", one_model),
+        Route("GET", "/metrics", metrics),
         *(Route(method, path, disabled) for path in ("/tools", "/cors-proxy") for method in ("GET", "POST")),
     ]
-
-
-def listed(server: Server, entry: Entry) -> dict[str, Any]:
-    """A model in the list."""
-    return model_object(entry) if server.models.is_single else {**model_object(entry), **router_object(entry)}
 
 
 def require(is_on: bool, message: str) -> None:
@@ -134,25 +111,3 @@ def slot_object(slot: Slot, model: LoadedModel) -> dict[str, Any]:
             "n_prompt_tokens_cache": task.n_cached, "params": task.settings,
             "next_token": [{"has_next_token": not is_idle, "has_new_line": task.has_new_line, "n_remain": left,
                             "n_decoded": 0 if is_idle else task.n_decoded}]}
-
-
-def model_object(entry: Entry) -> dict[str, Any]:
-    """A model as OpenAI lists it, with what llama-server adds."""
-    model = entry.loaded or entry.last
-    names = sorted({*entry.aliases} or {entry.name})
-    card: dict[str, Any] = {"id": entry.name, "aliases": names, "tags": sorted(entry.tags), "object": "model",
-                            "created": int(time.time()), "owned_by": "llamacpp"}
-    if model is not None:
-        ready, info = model.ready, model.info
-        card["meta"] = {"vocab_type": model.tokenizer.vocab_type.value, "n_vocab": ready.n_vocab, "n_ctx": ready.n_ctx,
-                        "n_ctx_train": info.n_ctx_train, "n_embd": ready.n_embd, "n_params": info.n_params,
-                        "size": info.size_bytes, "ftype": info.file_type}
-    return card
-
-
-def ollama_object(entry: Entry) -> dict[str, Any]:
-    """A model as llama-server lists it for clients of Ollama."""
-    return {"name": entry.name, "model": entry.name, "modified_at": "", "size": "", "digest": "", "type": "model",
-            "description": "", "tags": [""], "capabilities": ["completion"], "parameters": "",
-            "details": {"parent_model": "", "format": "gguf", "family": "", "families": [""], "parameter_size": "",
-                        "quantization_level": ""}}

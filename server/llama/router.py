@@ -10,7 +10,6 @@ from aiohttp import web
 from ggpy.errors import RequestError
 from ggpy.server import sse
 from ggpy.server.context import Server
-from ggpy.server.downloads import pulled_as
 from ggpy.server.errors import NotFoundError, llama_body
 from ggpy.server.fields import Fields, read_fields
 from ggpy.server.models import Entry
@@ -41,8 +40,8 @@ def routes(server: Server) -> list[Route]:
         return json_response({"success": True})
 
     async def news(request: web.Request) -> web.StreamResponse:
-        return await sse.respond(request, events(server), error_frame=lambda info: sse.frame(llama_body(info)),
-                                 ping_s=server.settings.sse_ping_s)
+        return await sse.send_frames(request, events(server), error_frame=lambda info: sse.frame(llama_body(info)),
+                                     ping_s=server.settings.sse_ping_s)
 
     return [Route("POST", "/models/load", load, changes_server=True),
             Route("POST", "/models/unload", unload, changes_server=True), Route("GET", "/models/sse", news)]
@@ -65,19 +64,6 @@ async def events(server: Server) -> AsyncGenerator[bytes, None]:
         yield sse.PING
         while True:
             yield sse.frame(await queue.get())
-
-
-def router_object(entry: Entry) -> dict[str, Any]:
-    """A model as the list shows it."""
-    status: dict[str, Any] = {"value": "unloaded" if entry.state == "failed" else entry.state}
-    if entry.state == "failed":
-        status |= {"failed": True, "exit_code": 1}
-    if entry.state == "loading" and entry.progress is not None:
-        status["progress"] = {"stage": entry.progress.stage, "done": entry.progress.done, "of": entry.progress.of}
-    can_remove = pulled_as(entry) is not None
-    source = "cache" if can_remove else "models_dir" if entry.settings is None else "preset"
-    return {"path": entry.source, "status": status, "source": source, "can_remove": can_remove,
-            "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]}}
 
 
 def router_props(server: Server, fingerprint: str) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def routes(server: Server) -> list[Route]:
             raise RequestError(f"Invalid 'from' offset: expected a number of bytes, found {start!r:.40}")
         if int(start) < recording.n_lost:
             raise RequestError(f"Stream offset lost, please restart: the first {recording.n_lost:,} bytes are not kept")
-        return await sse.respond(request, recording.read(int(start)), error_frame=lambda _: b"", ping=None)
+        return await sse.send_frames(request, recording.read(int(start)), error_frame=lambda _: b"", ping=None)
 
     async def lookup(request: web.Request) -> web.Response:
         names = [name for name in (await read_fields(request)).texts("conversation_ids") if name]

@@ -54,8 +54,8 @@ async def respond(request: web.Request, lines: AsyncGenerator[Line, None]) -> we
             async for line in lines:
                 yield encoded(line)
 
-    return await sse.respond(request, frames(), error_frame=lambda info: encoded(ollama_body(info)),
-                             content_type=NDJSON, ping=None)
+    return await sse.send_frames(request, frames(), error_frame=lambda info: encoded(ollama_body(info)),
+                                 content_type=NDJSON, ping=None)
 
 
 def now() -> str:

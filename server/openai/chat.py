@@ -38,8 +38,8 @@ def routes(server: Server) -> list[Route]:
                 if not fields.boolean("stream", default=False):
                     return json_response(completion(await complete_chat(model, prepared), options))
                 ping_s = read_ping_s(fields, server.settings)
-                return await sse.respond(request, frames(model, prepared, options), error_frame=error_frame,
-                                         ping_s=ping_s)
+                return await sse.send_frames(request, frames(model, prepared, options), error_frame=error_frame,
+                                             ping_s=ping_s)
             finally:
                 del switches[options.id]
 

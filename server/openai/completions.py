@@ -46,7 +46,7 @@ def routes(server: Server) -> list[Route]:
             if not wanted.options.is_stream:
                 return json_response(await whole(model, wanted))
             ping_s = read_ping_s(fields, server.settings)
-            return await sse.respond(request, events(model, wanted), error_frame=error_frame, ping_s=ping_s)
+            return await sse.send_frames(request, events(model, wanted), error_frame=error_frame, ping_s=ping_s)
 
     return [Route("POST", "/v1/completions", completions)]
 

@@ -38,7 +38,7 @@ def routes(server: Server) -> list[Route]:
             def failed(info: ErrorInfo) -> bytes:
                 return frame(writer.fail(info))
 
-            return await sse.respond(request, frames(model, chat, writer), error_frame=failed, ping_s=ping_s)
+            return await sse.send_frames(request, frames(model, chat, writer), error_frame=failed, ping_s=ping_s)
 
     async def read(fields: Fields, model: LoadedModel, *, must_fit: bool = True) -> PreparedChat:
         asked = await lanes.read(lambda: read_chat(chat_fields(fields), server, model))

@@ -22,7 +22,7 @@ async def asked(frames: Frames, look: Callable[[ClientResponse, asyncio.Event], 
 
     async def handler(request: web.Request) -> web.StreamResponse:
         try:
-            return await sse.respond(request, frames(go_on), error_frame=lambda info: info.message.encode(),
+            return await sse.send_frames(request, frames(go_on), error_frame=lambda info: info.message.encode(),
                                      ping_s=ping_s)
         except RequestError as error:
             return refusal(error)

@@ -18,8 +18,8 @@ from ggpy.server.downloads import Arrived, find_pullable
 from ggpy.server.errors import NotFoundError
 from ggpy.server.llama import downloads
 from ggpy.server.llama.downloads import begin, cancel, remove
-from ggpy.server.llama.router import router_object
 from ggpy.server.manager import ModelManager
+from ggpy.server.model_list import router_object
 from ggpy.server.settings import ServerSettings
 
 NAME = "user/repo:Q8_0"
