@@ -47,7 +47,7 @@ def milliseconds(params: dict[str, Any], logits: NDArray[np.float32], n_rows: in
     times = []
     for _ in range(5 + REPEATS):
         start = time.perf_counter()
-        memory.choose([(sampler, logits, tokens) for sampler in samplers])
+        memory.choose(logits[None], [(0, sampler, tokens, None) for sampler in samplers], len(logits))
         times.append(1e3 * (time.perf_counter() - start))
     return times[5:]
 

@@ -299,22 +299,25 @@ class EngineCore:
                            for n in (*counts, n_read)]
         return events
 
-    def _sample(self, chunks: Sequence[Chunk], logits: Sequence[Float32]) -> list[StepResult]:
+    def _sample(self, chunks: Sequence[Chunk], logits: Float32) -> list[StepResult]:
         """Choose the tokens that follow the output rows, and count the others of `chunks` as computed."""
-        results = []
-        for chunk, rows in zip(chunks, logits, strict=True):
+        n_vocab = self.tokenizer.n_vocab        # a model may have more rows than its tokenizer has tokens
+        known = logits[:, :n_vocab]
+        results: list[StepResult] = []
+        n_outputs = 0
+        for chunk in chunks:
             if chunk.n_outputs:
                 generation = self._live[chunk.request.id]
-                # a model may have more rows than its tokenizer has tokens
-                results.append(StepResult(generation, chunk, rows[:, : self.tokenizer.n_vocab]))
+                results.append(StepResult(generation, chunk, known, n_outputs))
+                n_outputs += chunk.n_outputs
                 if generation.constraint is not None:
                     self._add_masks(results[-1])
             else:
                 self._computed(chunk.request, chunk.request.num_computed + chunk.length)
         choosing = [result for result in results if result.error is None]
         while choosing:
-            self._sampling.choose([result.row() for result in choosing])
-            choosing = [result for result in choosing if result.take()]
+            tokens = self._sampling.choose(logits, [result.choice() for result in choosing], n_vocab)
+            choosing = [result for result, token in zip(choosing, tokens, strict=True) if result.take(token)]
         return results
 
     def _add_masks(self, result: StepResult) -> None:

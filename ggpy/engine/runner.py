@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 
 from ggpy.arrays import Float32
 from ggpy.backends.base import Backend, StepSequence
 from ggpy.engine.scheduler import Chunk
 
 
-def forward(backend: Backend, chunks: Sequence[Chunk]) -> list[Float32]:
-    """Compute `chunks`: logits (n_outputs, n_vocab) of each, valid until the next call."""
-    logits = backend.forward([step_sequence(chunk) for chunk in chunks])
-    ends = accumulate(chunk.n_outputs for chunk in chunks)
-    return [logits[end - chunk.n_outputs : end] for chunk, end in zip(chunks, ends, strict=True)]
+def forward(backend: Backend, chunks: Sequence[Chunk]) -> Float32:
+    """Compute `chunks`: logits (all their n_outputs, n_vocab), valid until the next call."""
+    return backend.forward([step_sequence(chunk) for chunk in chunks])
 
 
 def step_sequence(chunk: Chunk) -> StepSequence:

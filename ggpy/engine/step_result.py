@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +11,7 @@ from ggpy.arrays import Float32
 from ggpy.engine.generation import Generation
 from ggpy.engine.probabilities import ProbabilitySpec, TokenProbability, of_logits
 from ggpy.engine.request import Event, FinishReason
-from ggpy.engine.sampling import Sampler
+from ggpy.engine.sampling.memory import NO_TOKEN, Choice
 from ggpy.engine.scheduler import Chunk
 from ggpy.errors import GgpyError
 
@@ -24,8 +23,11 @@ class StepResult:
     were no drafts: these only save steps.
     """
 
-    def __init__(self, generation: Generation, chunk: Chunk, logits: Float32) -> None:
-        """logits: (1 + drafts, n_vocab)."""
+    __slots__ = ("_drafts", "_first_row", "_logits", "_num_lucky", "_texts", "error", "generation", "masks",
+                 "num_accepted", "probabilities", "reason", "tokens")
+
+    def __init__(self, generation: Generation, chunk: Chunk, logits: Float32, first_row: int) -> None:
+        """Rows of `logits` (n, n_vocab) from `first_row` on are this request's."""
         self.generation = generation
         self.masks: NDArray[np.int32] | None = None     # (1 + drafts, n_words): what may come at each row
         self.tokens: list[int] = []                     # chosen
@@ -35,24 +37,25 @@ class StepResult:
         self.num_accepted = 0                           # drafts that were right
         self._drafts = chunk.drafts
         self._num_lucky = generation.num_lucky(chunk.drafts)
-        self._logits = logits
+        self._logits, self._first_row = logits, first_row
         self._texts: list[str] = []
 
     @property
     def num_drafted(self) -> int:
         return len(self._drafts)
 
-    def row(self) -> tuple[Sampler, Float32, Sequence[int], NDArray[np.int32] | None]:
-        """What the next token is chosen by, from and after, and the mask of it."""
-        i = len(self.tokens)
+    def choice(self) -> Choice:
+        """What the next token is chosen by and after."""
+        i, generation = len(self.tokens), self.generation
         mask = None if self.masks is None else self.masks[i]
-        return self.generation.sampler, self._logits[i], self.generation.request.tokens, mask
+        return self._first_row + i, generation.sampler, generation.request.tokens, mask
 
-    def take(self) -> bool:
-        """Take the token that was chosen; whether another one can be chosen at the next row."""
+    def take(self, token: int) -> bool:
+        """Take what was chosen, a token or NO_TOKEN; whether another one can be chosen at the next row."""
         generation, request, i = self.generation, self.generation.request, len(self.tokens)
         try:
-            token = generation.sampler.chosen_after(request.tokens)
+            if token == NO_TOKEN:
+                raise generation.sampler.failure(len(request.tokens))
             is_right = i < len(self._drafts) and self._drafts[i] == token
             if self._num_lucky is not None:
                 is_right = i < self._num_lucky
@@ -73,7 +76,7 @@ class StepResult:
         """Of the token chosen last, which is not in `probabilities` yet."""
         if spec.after_sampling:
             return self.generation.sampler.probability(token, spec.n_top)
-        return of_logits(self._logits[len(self.probabilities)], token, spec.n_top)
+        return of_logits(self._logits[self._first_row + len(self.probabilities)], token, spec.n_top)
 
     def fail(self, error: GgpyError) -> None:
         """End the answer here; one request's trouble is not the others'."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ggpy.engine.config import SamplingParams
 from ggpy.engine.sampling import Sampler, SamplingMemory
 from ggpy.engine.sampling.dry import NO_BREAKERS, Breakers
+from ggpy.engine.sampling.memory import NO_TOKEN
 from ggpy.kernels.cpu.sample_candidates import CANDIDATES, ROW
 from tests.engine.sampler_meaning import Candidates
 
@@ -22,18 +23,19 @@ _memory = SamplingMemory()
 
 def sample(sampler: Sampler, logits: Float32, tokens: Sequence[int] = (), mask: Mask | None = None) -> int:
     """The token after `tokens`. Raises GgpyError if there is none."""
-    _memory.choose([(sampler, logits, tokens, mask)])
-    return sampler.chosen_after(tokens)
+    [token] = _memory.choose(logits[None], [(0, sampler, tokens, mask)], len(logits))
+    if token == NO_TOKEN:
+        raise sampler.failure(len(tokens))
+    return token
 
 
 def candidates(p: SamplingParams, logits: Float32, tokens: Sequence[int] = (),
                breakers: Breakers = NO_BREAKERS, mask: Mask | None = None) -> Candidates:
     """What the chain of `p` leaves before the draw, put in order."""
     sampler = Sampler(p, breakers=breakers, is_masked=mask is not None)
-    row, before = sampler.row(logits, tokens, mask), logits.copy()
+    row, before = sampler.row(len(logits), tokens, mask), logits.copy()
     row[ROW.n_entries // 8] = sum(entry.kernel.split(".")[1] not in SELECTORS for entry in sampler._chain)
-    sampler._result[:] = -1
-    _memory.choose([(sampler, logits, tokens, mask)])
+    _memory.choose(logits[None], [(0, sampler, tokens, mask)], len(logits))
     assert np.array_equal(logits, before), "the backend's own logits stay as they are"
     words = _memory._candidates[0]
 

@@ -392,9 +392,22 @@ def test_company_and_threads_change_nothing() -> None:
     with Team(3, library.addresses(["executor.run", "executor.worker"])) as team:
         memory = SamplingMemory(team)
         for rows in logits:
-            memory.choose([(sampler, row, ()) for sampler, row in zip(samplers, rows, strict=True)])
-            together.append([sampler.chosen_after(()) for sampler in samplers])
+            choices = [(i, sampler, (), None) for i, sampler in enumerate(samplers)]
+            together.append(memory.choose(rows, choices, rows.shape[1]))
     assert np.transpose(together).tolist() == alone
+
+
+def test_requests_may_change_places_and_vocabularies() -> None:
+    """Others come and go between their steps, and a model with fewer tokens takes its turn: each chooses as alone."""
+    rng = np.random.default_rng(6)
+    params = [SamplingParams(seed=i, repeat_penalty=1 + i % 2) for i in range(4)]
+    logits = rng.normal(0, 2, (4, 4, 300)).astype(np.float32)
+    alone = [[sample(sampler, rows[i, :n]) for rows, n in zip(logits, (300, 300, 200, 300), strict=True)]
+             for i, sampler in enumerate(map(Sampler, params))]
+    samplers, memory = [Sampler(p) for p in params], SamplingMemory()
+    for step, (order, n) in enumerate([((0, 1, 2, 3), 300), ((2, 1, 3, 0), 300), ((2, 1, 3, 0), 200), ((3, 0), 300)]):
+        tokens = memory.choose(logits[step], [(i, samplers[i], (), None) for i in order], n)
+        assert tokens == [alone[i][step] for i in order]
 
 
 def test_a_mask_that_leaves_no_token_is_named() -> None:

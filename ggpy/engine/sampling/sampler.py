@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ggpy.arrays import Float32
 from ggpy.engine.config import SamplingParams
 from ggpy.engine.probabilities import TokenProbability, of_weights
 from ggpy.engine.sampling.chain import kernels_of, make_chain, methods_of, uses_dry, window_length
@@ -17,11 +16,11 @@ from ggpy.errors import GgpyError
 from ggpy.kernels.cpu import library
 from ggpy.kernels.cpu.address import address_of
 from ggpy.kernels.cpu.arguments import argument_block
-from ggpy.kernels.cpu.sample_candidates import LANES, LEFT, MASK, METHODS, RESULT, ROW
+from ggpy.kernels.cpu.sample_candidates import LANES, LEFT, MASK, METHODS, ROW
 from ggpy.text import Tokenizer
 
-N, N_VOCAB, LOGITS, WINDOW, N_WINDOW, N_TOKENS = (      # what changes from token to token, as places in a row
-    offset // 8 for offset in (ROW.n, ROW.n_vocab, ROW.logits, ROW.window, ROW.n_window, ROW.n_tokens))
+N, N_VOCAB, WINDOW, N_WINDOW = (        # what may change, as places in a row
+    offset // 8 for offset in (ROW.n, ROW.n_vocab, ROW.window, ROW.n_window))
 
 Mask = NDArray[np.int32]
 
@@ -53,9 +52,7 @@ class Sampler:
         addresses = library.addresses(kernels_of(params, self._chain))
         self._tape = np.array(
             [(addresses[entry.kernel], entry.arguments.ctypes.data) for entry in self._chain], np.int64)
-        self._result = np.full(len(RESULT._fields), -1, np.int64)
-        row = dict.fromkeys(ROW._fields, 0) | {
-            "tape": self._tape.ctypes.data, "n_entries": len(self._tape), "result": self._result.ctypes.data}
+        row = dict.fromkeys(ROW._fields, 0) | {"tape": self._tape.ctypes.data, "n_entries": len(self._tape)}
         for name in METHODS.split():
             row[name] = addresses[f"sample_order.{name}"] if name in methods else 0
         self._row = argument_block(ROW, **row)
@@ -81,21 +78,26 @@ class Sampler:
         return kernels_of(params, make_chain(params, biases, NO_BREAKERS, 0, is_masked=is_masked,
                                              keeps_left=keeps_left))
 
-    def row(self, logits: Float32, tokens: Sequence[int], mask: Mask | None = None) -> NDArray[np.int64]:
-        """What "sample_rows.run" needs to choose the next token, given `logits` (n_vocab,) and all `tokens` before it.
+    @property
+    def has_steady_row(self) -> bool:
+        """Whether `row` is the same for every token, as long as the vocabulary is."""
+        return not (self._is_masked or self._keeps_left or self._n_window)
 
-        Only tokens t whose bit t % 32 is set in word t // 32 of `mask` are chosen; None: any. The row and `logits`,
-        which stay as they are, must live until it has run.
+    def row(self, n_vocab: int, tokens: Sequence[int], mask: Mask | None = None) -> NDArray[np.int64]:
+        """What "sample_rows.run" needs to choose the token after `tokens`, but for the places of logits and result.
+
+        Only tokens t whose bit t % 32 is set in word t // 32 of `mask` are chosen; None: any. What is returned, and
+        this sampler, must live until it has run.
         """
         if self._is_masked:
             self._mask = mask
             self._chain[0].arguments[MASK.words // 8] = 0 if mask is None else address_of(mask)
         else:
             assert mask is None, "this sampler takes no masks"
-        if len(logits) != self._n_vocab:
-            self._n_vocab = self._row[N] = self._row[N_VOCAB] = len(logits)
+        if n_vocab != self._n_vocab:
+            self._n_vocab = self._row[N] = self._row[N_VOCAB] = n_vocab
             if self._keeps_left:
-                self._make_room_for_left(len(logits))
+                self._make_room_for_left(n_vocab)
         n = min(self._n_window, len(tokens))
         if n:
             if len(self._window) < 3 * n:
@@ -103,23 +105,16 @@ class Sampler:
                 self._row[WINDOW] = address_of(self._window)
             self._window[:n] = tokens[-n:]
             self._row[N_WINDOW] = n
-        self._row[LOGITS], self._row[N_TOKENS] = address_of(logits), len(tokens)
         return self._row
 
-    def chosen_after(self, tokens: Sequence[int]) -> int:
-        """The token that follows `tokens`, which has been chosen.
-
-        Raises GgpyError if there was nothing to choose from, as after a computation that went wrong.
-        """
-        assert self._result[RESULT.n_tokens // 8] == len(tokens), "no token has been chosen after these"
-        if self._result[RESULT.is_broken // 8]:
-            if self._mask is not None and not self._mask.any():
-                raise GgpyError(f"after {len(tokens):,} tokens no token of this model can go on with what the answer "
-                                "is constrained to")
-            raise GgpyError(f"after {len(tokens):,} tokens the best logit, with bias and penalties, is infinite or no "
-                            "number, expected a finite number; is the model file damaged, or are all tokens banned"
-                            f"{', or all that the answer may go on with' if self._mask is not None else ''}?")
-        return int(self._result[RESULT.token // 8])
+    def failure(self, n_tokens: int) -> GgpyError:
+        """Why there was nothing to choose from after `n_tokens` tokens, as after a computation that went wrong."""
+        if self._mask is not None and not self._mask.any():
+            return GgpyError(f"after {n_tokens:,} tokens no token of this model can go on with what the answer is "
+                             "constrained to")
+        return GgpyError(f"after {n_tokens:,} tokens the best logit, with bias and penalties, is infinite or no "
+                         "number, expected a finite number; is the model file damaged, or are all tokens banned"
+                         f"{', or all that the answer may go on with' if self._mask is not None else ''}?")
 
     def probability(self, token: int, n_top: int) -> TokenProbability:
         """How probable `token`, which was chosen last, was to be drawn, and the most probable `n_top` of all that could
