@@ -15,7 +15,7 @@ from ggpy.text.vocab import SPACE_MARK, Vocab
 _KEY = md.PREFIX + "merges"
 _PRIVATE_USE = "\ue000"     # stands in for a surrogate while words are cut: neither letter, number nor space
 _SURROGATE = re.compile("([\ud800-\udfff])")
-_LONG = 10_000      # characters from which on a batch, started in threads of the library, is faster; it frees the GIL
+_LONG = 1_000       # characters from which on a batch, started in threads of the library, is faster; it frees the GIL
 
 
 class BytePairModel:

@@ -3,7 +3,7 @@
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ggpy.text.vocab import TokenAttr, Vocab
@@ -36,17 +36,18 @@ class SpecialTokenPartition:
         parsed = TokenAttr.CONTROL | TokenAttr.UNKNOWN
         ids = vocab.with_attr(parsed | TokenAttr.USER_DEFINED)
         ids.sort(key=lambda i: -len(vocab.tokens[i].encode("utf-8", "surrogateescape")))
-        # Thousands of tokens may share a prefix ("<unused"); one search for it rules all of them out.
-        self._by_prefix: defaultdict[str, list[_SpecialToken]] = defaultdict(list)
+        # Thousands of tokens may share a prefix ("<unused"), and nearly all their first character; one search for it
+        # rules all of them out.
+        self._by_prefix: defaultdict[str, dict[str, list[_SpecialToken]]] = defaultdict(dict)
         for rank, i in enumerate(ids):
             token = _SpecialToken(
                 rank, i, vocab.tokens[i], vocab.has(i, parsed), vocab.has(i, parsed | TokenAttr.STRUCTURE),
                 vocab.has(i, TokenAttr.LSTRIP), vocab.has(i, TokenAttr.RSTRIP),
             )
-            self._by_prefix[token.text[:_PREFIX_LENGTH]].append(token)
-        control = [token.text for tokens in self._by_prefix.values() for token in tokens if token.is_control]
-        self._control = sorted(control)
-        self._control_backwards = sorted(text[::-1] for text in control)
+            self._by_prefix[token.text[:1]].setdefault(token.text[:_PREFIX_LENGTH], []).append(token)
+        control = [vocab.tokens[i] for i in ids if vocab.has(i, parsed | TokenAttr.STRUCTURE)]
+        self._control = _Starts(control)
+        self._control_backwards = _Starts(text[::-1] for text in control)
         self._all_control = "\0".join(control)      # one search instead of thousands
         self._max_control = min(_MAX_CONTROL, max(map(len, control), default=0))
 
@@ -91,36 +92,45 @@ class SpecialTokenPartition:
         for start, end in {(0, len(text)), (first, first + len(trimmed))}:
             part = text[start:end]
             is_short = len(part) < self._max_control and not _WORD.fullmatch(part)
-            if is_short and part in self._all_control and not self._is_control(part):
+            if is_short and part in self._all_control and part not in self._control:
                 yield start, end
-            head = _longest_start(part[:self._max_control][::-1], self._control_backwards)
-            tail = _longest_start(part[-self._max_control:], self._control)
+            head = self._control_backwards.longest(part[:self._max_control][::-1])
+            tail = self._control.longest(part[-self._max_control:])
             if head:
                 yield start, start + head
             if tail:
                 yield end - tail, end
 
-    def _is_control(self, text: str) -> bool:
-        i = bisect_left(self._control, text)
-        return self._control[i : i + 1] == [text]
-
     def _present(self, text: str, parse_special: bool) -> list[_SpecialToken]:
         found = [
             token
-            for prefix, tokens in self._by_prefix.items() if prefix in text
+            for first, by_prefix in self._by_prefix.items() if first in text
+            for prefix, tokens in by_prefix.items() if prefix in text
             for token in tokens if (parse_special or not token.is_parsed) and token.text in text
         ]
         return sorted(found, key=lambda token: token.rank)
 
 
-def _longest_start(text: str, tokens: Sequence[str]) -> int:
-    """How many characters at the end of `text`, more than a word, one of `tokens`, which are sorted, begins with."""
-    for at in range(len(text)):
-        part = text[at:]
-        i = bisect_right(tokens, part)      # of those that go on behind `part`, the first
-        if i < len(tokens) and tokens[i].startswith(part) and not _WORD.fullmatch(part):
-            return len(part)
-    return 0
+class _Starts:
+    """Texts, of which one may begin at the end of another text."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts = sorted(text for text in texts if text)
+        firsts = "".join(sorted({re.escape(text[0]) for text in self._texts}))
+        self._first = re.compile(f"[{firsts}]" if firsts else r"(?!)")
+
+    def __contains__(self, text: str) -> bool:
+        i = bisect_left(self._texts, text)
+        return self._texts[i : i + 1] == [text]
+
+    def longest(self, text: str) -> int:
+        """How many characters at the end of `text`, more than a word, one of these begins with."""
+        for found in self._first.finditer(text):
+            part = text[found.start():]
+            i = bisect_right(self._texts, part)     # of those that go on behind `part`, the first
+            if i < len(self._texts) and self._texts[i].startswith(part) and not _WORD.fullmatch(part):
+                return len(part)
+        return 0
 
 
 def _cut(text: str, piece: Span, token: _SpecialToken, barred: Sequence[Span]) -> list[Span | int]:

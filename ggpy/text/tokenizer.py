@@ -10,6 +10,7 @@ from ggpy.text.bpe import BytePairModel
 from ggpy.text.byte_alphabet import to_alphabet
 from ggpy.text.detokenizer import Detokenizer
 from ggpy.text.partition import Span, SpecialTokenPartition
+from ggpy.text.piece_memory import PieceMemory
 from ggpy.text.special_ids import complete_special_ids, find_eog_ids, set_strip_attrs
 from ggpy.text.spm import SentencePieceModel
 from ggpy.text.unigram import UnigramModel
@@ -47,6 +48,7 @@ class Tokenizer:
     def __init__(self, vocab: Vocab, model: _Model, eog_ids: frozenset[int]) -> None:
         self._vocab = vocab
         self._model = model
+        self._pieces = PieceMemory(model.encode)
         self._partition = SpecialTokenPartition(vocab)
         self._detokenizer = Detokenizer(vocab)
         self.vocab_type = vocab.type
@@ -97,7 +99,7 @@ class Tokenizer:
                 ids.append(piece)
             else:
                 has_prefix = starts_text and self.add_space_prefix and self.vocab_type is VocabType.SPM
-                ids += self._model.encode(" " + piece if has_prefix else piece)
+                ids += self._pieces.encode(" " + piece if has_prefix else piece)
             starts_text = isinstance(piece, int)
         return self._add_special(ids) if add_special else ids
 
