@@ -274,10 +274,10 @@ class EngineCore:
         Returns the last events of those whose constraint fails meanwhile.
         """
         events = []
-        generating = [] if self.scheduler.is_reading else self.scheduler.generating
+        drafting = self.scheduler.drafting
         if self.speculator is not None:
-            self.speculator.draft(generating)
-        for request in generating:
+            self.speculator.draft(drafting)
+        for request in drafting:
             generation = self._live[request.id]
             if request.draft_tokens or generation.constraint is not None:
                 try:

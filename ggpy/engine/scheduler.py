@@ -113,9 +113,11 @@ class Scheduler:
         return [request for request in self.running if request.is_generating]
 
     @property
-    def is_reading(self) -> bool:
-        """Whether some running request has a prompt to read, or one that has come may get a seat in the next step."""
-        return self._has_new or any(not request.is_generating for request in self.running)
+    def drafting(self) -> list[Request]:
+        """Those that generate, if they may draft: unless a prompt is read, or one that has come may be, with the rows.
+        """
+        generating = self.generating
+        return generating if len(generating) == len(self.running) and not self._has_new else []
 
     def schedule(self, now_s: float) -> list[Chunk]:
         """Pick the tokens of the next forward pass; reading a prompt and generating are both pending tokens."""
@@ -171,7 +173,7 @@ class Scheduler:
                 continue
             drafts = request.draft_tokens[: max(0, min(spare, batch.outputs - 1))]
             assert request.kv is not None, "who runs has pages"
-            if not self.cache.reserve(request.kv, request.num_computed + 1 + len(drafts)):
+            if drafts and not self.cache.reserve(request.kv, request.num_computed + 1 + len(drafts)):
                 drafts = ()                     # nobody gives way to guesses
             if self._reserve_pages(request, 1 + len(drafts), batch):
                 batch.add(Chunk(request, 1, drafts, is_answer=True))

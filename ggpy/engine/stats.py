@@ -15,10 +15,14 @@ def step_stats(chunks: Sequence[Chunk], results: Sequence[StepResult], *, step_s
                n_preempted: int) -> StepStats:
     """A step that computed `chunks`, of which `results` got tokens."""
     drafting = [result for result in results if result.num_drafted]
+    n_rows = n_prompt_rows = longest = 0
+    for chunk in chunks:
+        n_rows += chunk.n_rows
+        n_prompt_rows += 0 if chunk.is_answer else chunk.length
+        longest = max(longest, len(chunk.request.tokens))
     return StepStats(
-        n_rows=sum(chunk.n_rows for chunk in chunks), n_running=len(chunks),
-        n_prompt_rows=sum(chunk.length for chunk in chunks if not chunk.is_answer), step_s=step_s, forward_s=forward_s,
-        longest=max(len(chunk.request.tokens) for chunk in chunks), n_preempted=n_preempted,
+        n_rows=n_rows, n_running=len(chunks), n_prompt_rows=n_prompt_rows, step_s=step_s, forward_s=forward_s,
+        longest=longest, n_preempted=n_preempted,
         n_drafted=sum(result.num_drafted for result in drafting), accepted=[result.num_accepted for result in drafting])
 
 

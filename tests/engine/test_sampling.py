@@ -386,7 +386,7 @@ def test_company_and_threads_change_nothing() -> None:
     """Rows of a step on three threads, and each request alone."""
     rng = np.random.default_rng(5)
     params = [SamplingParams(seed=i, top_k=40 * (i % 2), min_p=0, mirostat=2 * (i == 3)) for i in range(7)]
-    logits = rng.normal(0, 2, (5, 7, 20_000)).astype(np.float32)
+    logits = rng.normal(0, 2, (5, 7, 40_000)).astype(np.float32)
     alone = [[sample(sampler, rows[i]) for rows in logits] for i, sampler in enumerate(map(Sampler, params))]
     samplers, together = [Sampler(p) for p in params], []
     with Team(3, library.addresses(["executor.run", "executor.worker"])) as team:

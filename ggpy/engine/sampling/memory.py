@@ -17,6 +17,7 @@ from ggpy.kernels.cpu.sample_candidates import CANDIDATES, RESULT, ROW, ROWS, WO
 from ggpy.kernels.cpu.team import Team
 
 LINE = 64           # bytes of a cache line
+ALONE = 200_000     # with fewer logits in a step, one thread has chosen before others have joined in
 RUN = "sample_rows.run"
 LOGITS, N_TOKENS = ROW.logits // 8, ROW.n_tokens // 8       # what changes from token to token, as places in a row
 ROW_WORDS, RESULT_WORDS = len(ROW._fields), len(RESULT._fields)
@@ -62,7 +63,7 @@ class SamplingMemory:
             words[at + N_TOKENS] = len(tokens)
             at += ROW_WORDS
         self._arguments[ROWS.n_rows // 8], self._arguments[ROWS.next // 8] = n, 0
-        if self._team is None or n == 1:
+        if self._team is None or n == 1 or n * n_vocab < ALONE:
             self._call(address_of(self._arguments), 0, 0, 1)
         else:
             self._team.run(self._tape, 0)

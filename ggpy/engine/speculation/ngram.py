@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
-
 from ggpy.engine.request import Request
 from ggpy.engine.speculation.ngram_index import NgramIndex, common_suffix
 from ggpy.engine.speculation.proposer import NOTHING, Proposal
@@ -25,10 +23,13 @@ class PromptLookup:
 
     def propose(self, request: Request, n_max: int) -> Proposal:
         """See Proposer. A match that reaches into the end of the tokens goes on periodically."""
+        matches = self._matches(request)
+        if not matches or n_max < 1:
+            return NOTHING
         tokens = request.tokens
         n = len(tokens)
         best, longest = -1, 0
-        for end in self._matches(request):
+        for end in matches:
             if end < longest or tokens[end - longest] != tokens[n - 1 - longest]:
                 continue                # it is not longer
             length = common_suffix(tokens, end + 1, tokens, n, self._most)
@@ -36,11 +37,10 @@ class PromptLookup:
                 best, longest = end, length
                 if length == self._most:
                     break
-        if best < 0 or n_max < 1:
-            return NOTHING
         period = n - 1 - best
-        proposed = tuple(tokens[best + 1 + i % period] for i in range(n_max))
-        return Proposal(proposed, (1.0,) * n_max, "ngram", longest)
+        proposed = tokens[best + 1 : best + 1 + n_max]
+        proposed += [proposed[i % period] for i in range(len(proposed), n_max)]
+        return Proposal(tuple(proposed), (1.0,) * n_max, "ngram", longest)
 
     def _matches(self, request: Request) -> list[int]:
         """Where the last tokens of `request` occurred before, by the longest n-gram that did.
@@ -51,12 +51,13 @@ class PromptLookup:
         if indexes is None or indexes[0].tokens is not request.tokens:      # other tokens, once the context was shifted
             sizes = sorted({self._least, min(self._most, max(self._least, LONG))}, reverse=True)
             indexes = self._indexes[request.id] = [NgramIndex(request.tokens, n, self._n_vocab) for n in sizes]
-        for index in indexes:
-            index.update()
-        if not all(index.is_level for index in indexes):
+        are_level = [index.update() for index in indexes]
+        if not all(are_level):
             return []
-        matches = (list(islice(index.own_matches(), MOST_MATCHES)) for index in indexes)
-        return next(filter(None, matches), [])
+        for index in indexes:
+            if matches := index.own_matches(MOST_MATCHES):
+                return matches
+        return []
 
     def finished(self, request: Request) -> None:
         """Forget it."""

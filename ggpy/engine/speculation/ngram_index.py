@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 MOST_NEW = 4096         # tokens taken in at once: one to three milliseconds, for which all answers wait
 
@@ -16,6 +16,8 @@ class NgramIndex:
     microsecond; of many, such as a prompt, `update` takes in MOST_NEW at a time.
     """
 
+    __slots__ = ("_base", "_earlier", "_key", "_last", "_modulus", "_n", "tokens")
+
     def __init__(self, tokens: list[int], n: int, n_vocab: int) -> None:
         self.tokens = tokens            # grows at its end; `update` then takes in what is new
         self._n = n
@@ -25,13 +27,8 @@ class NgramIndex:
         self._last: dict[int, int] = {}
         self._earlier = array("i")      # by position: where its n-gram ended before; -1: nowhere
 
-    @property
-    def is_level(self) -> bool:
-        """Whether all of `tokens` have been taken in."""
-        return len(self._earlier) == len(self.tokens)
-
-    def update(self) -> None:
-        """Take in what has been added to `tokens`, or the first MOST_NEW of it."""
+    def update(self) -> bool:
+        """Take in what has been added to `tokens`, or the first MOST_NEW of it; whether that was all."""
         tokens, last, earlier, base, modulus = self.tokens, self._last, self._earlier, self._base, self._modulus
         key = self._key
         for i in range(len(earlier), min(len(tokens), len(earlier) + MOST_NEW)):
@@ -39,24 +36,29 @@ class NgramIndex:
             earlier.append(last.get(key, -1))
             last[key] = i
         self._key = key
+        return len(earlier) == len(tokens)
 
-    def own_matches(self) -> Iterator[int]:
-        """Where else the last n-gram of `tokens` ends, latest first. The index has to be level."""
-        return self._chain(self._earlier[-1] if self._earlier else -1)
+    def own_matches(self, most: int) -> list[int]:
+        """Where else the last n-gram of `tokens`, all of which have been taken in, ends: the latest `most`, backwards.
+        """
+        return self._chain(self._earlier[-1], most) if self._earlier else []
 
-    def matches(self, context: Sequence[int]) -> Iterator[int]:
-        """Where the last n-gram of `context` ends in `tokens`, latest first."""
+    def matches(self, context: Sequence[int], most: int) -> list[int]:
+        """Where the last n-gram of `context` ends in `tokens`: the latest `most`, backwards."""
         if len(context) < self._n:
-            return iter(())
+            return []
         key = 0
         for token in context[-self._n:]:
             key = key * self._base + token + 1
-        return self._chain(self._last.get(key, -1))
+        return self._chain(self._last.get(key, -1), most)
 
-    def _chain(self, position: int) -> Iterator[int]:
-        while position >= 0:
-            yield position
-            position = self._earlier[position]
+    def _chain(self, position: int, most: int) -> list[int]:
+        ends: list[int] = []
+        earlier = self._earlier
+        while position >= 0 and len(ends) < most:
+            ends.append(position)
+            position = earlier[position]
+        return ends
 
 
 def common_suffix(a: Sequence[int], a_stop: int, b: Sequence[int], b_stop: int, most: int) -> int:

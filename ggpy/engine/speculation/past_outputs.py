@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from itertools import islice
 
 from ggpy.engine.request import Request
 from ggpy.engine.speculation.ngram_index import NgramIndex, common_suffix
@@ -59,7 +58,7 @@ class PastOutputs:
         ends: list[int] = []
         longest = 0
         self._index.update()            # long outputs are taken in by parts; those that are in are of use already
-        for end in islice(self._index.matches(context), MOST_MATCHES):
+        for end in self._index.matches(context, MOST_MATCHES):
             if longest and (end + 1 < longest or tokens[end + 1 - longest] != context[n - longest]):
                 continue                # it is shorter
             if self._salts[self._output_at(end)] != salt:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ggpy.engine.request import Request
 from ggpy.engine.speculation.config import ProposerName
@@ -11,8 +10,7 @@ from ggpy.engine.speculation.config import ProposerName
 Kind = tuple[ProposerName, int]     # how many tokens agree, as a power of two; 0: that has no meaning
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(NamedTuple):     # a frozen dataclass takes three times as long to make, and each step makes many
     """Tokens that are likely to follow those of a request."""
 
     tokens: tuple[int, ...] = ()

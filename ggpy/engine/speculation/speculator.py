@@ -218,7 +218,10 @@ class Speculator:
         Rows go to the likeliest drafts of all requests, as many as make the tokens expected per second most.
         """
         n_requests = len(tracks)
-        chances = sorted(((chance, i) for i, track in enumerate(tracks) for chance in track.chances), reverse=True)
+        chances: list[tuple[float, int]] = []
+        likeliest = max((track.chances[0] for track in tracks if track.chances), default=0.0)
+        if likeliest > n_requests * least_of(n_requests):       # else none is worth even the least that a row takes
+            chances = sorted(((chance, i) for i, track in enumerate(tracks) for chance in track.chances), reverse=True)
         n_best, expected = 0, float(n_requests)
         best = expected / self._times.seconds(n_requests)
         for n, (chance, _) in enumerate(chances[: self._room(n_requests)], 1):
@@ -257,6 +260,8 @@ class Speculator:
 
     def _affordable(self, tracks: Sequence[Track], lengths: list[int]) -> list[int]:
         """`lengths`, cut to what each request has to lose; what a draft model has already worked on is used."""
+        if not any(lengths):
+            return lengths
         cost = self._row_cost(len(tracks), sum(lengths))
         for i, track in enumerate(tracks):
             if lengths[i] * cost > max(0.0, track.balance) and track.proposal.proposer != "draft":
@@ -275,7 +280,7 @@ class Speculator:
 
     def _step_time(self, n_requests: int, n_drafts: int) -> float:
         """Seconds of a step of `n_requests` rows and as many more as there are drafts."""
-        least = 1 + n_drafts * LEAST_ROW / (1 + LEAST_ROW * n_requests)
+        least = 1 + n_drafts * least_of(n_requests)
         return max(self._times.seconds(n_requests + n_drafts), self._times.seconds(n_requests) * least)
 
     def _charge_proposing(self, tracks: Sequence[Track], seconds: float) -> None:
@@ -307,3 +312,8 @@ class Speculator:
             track.earn(INCOME + n_accepted - n_drafted * cost)
             if n_drafted and track.proposal.tokens:
                 track.learn(n_drafted, n_accepted, self._rates)
+
+
+def least_of(n_requests: int) -> float:
+    """What each row beside those of `n_requests` takes at least, as a part of a step without it."""
+    return LEAST_ROW / (1 + LEAST_ROW * n_requests)
