@@ -25,7 +25,7 @@ from ggpy.graph.lower import lower
 from ggpy.graph.ops import ExpertLinear, Graph, Linear, Route, RowKind
 from ggpy.graph.plan import Plan
 from ggpy.kernels.cpu import library
-from ggpy.kernels.cpu.arguments import ROUTE_SCRATCH_BYTES, SUMS_BYTES
+from ggpy.kernels.cpu.arguments import LINEAR_BYTES, ROUTE_SCRATCH_BYTES
 from ggpy.kernels.cpu.attention_memory import attention_partials_bytes, attention_scratch_bytes
 from ggpy.kernels.cpu.packing import embed_kernel, packing_of
 from ggpy.kernels.cpu.sample_candidates import COMMON as COMMON_SAMPLERS
@@ -217,7 +217,7 @@ class CpuBackend:
         attention = max((attention_scratch_bytes(op) for op in self.plan.attentions), default=0)
         routing = max((ROUTE_SCRATCH_BYTES * task.op.inputs[0].width for task in self.plan.tasks
                        if isinstance(task.op, Route)), default=0)
-        return aligned(max(SUMS_BYTES + mapped, attention, routing, 4 * self._adapters.max_rank), 4096)
+        return aligned(max(LINEAR_BYTES + mapped, attention, routing, 4 * self._adapters.max_rank), 4096)
 
 
 def _matrices(plan: Plan) -> list[TensorInfo]:

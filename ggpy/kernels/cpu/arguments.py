@@ -19,7 +19,10 @@ GROUP_ROWS = 16         # weight rows that a packed group interleaves (see matmu
 BLOCK = 32              # activations per scale
 FILE_UNIT_BLOCKS = 8    # blocks of a row that mapped weights decode at a time (see file_units.py)
 DIRECT_ROWS = 8         # up to so many activation rows are multiplied by mapped weights without packing them first
-SUMS_BYTES = 8 * CHUNK_ROWS * GROUP_ROWS * 4    # a linear's partial sums: the start of each thread's scratch
+# what a linear has at the start of each thread's scratch: its partial sums, then what the products of tiles need
+SUMS_BYTES = 8 * CHUNK_ROWS * GROUP_ROWS * 4
+TILE_BYTES = 11456          # see tile_products.py
+LINEAR_BYTES = SUMS_BYTES + TILE_BYTES
 
 
 def fields(names: str) -> Any:

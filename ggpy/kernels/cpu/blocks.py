@@ -8,7 +8,7 @@ the loop that all the time goes to. S, d, da and acc are those of the canonical 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ggpy.kernels.cpu.dot import UNSIGNED_BY_SIGNED, dot4_i8, dot4_u7, ready_i8, start_i8
+from ggpy.kernels.cpu.dot import UNSIGNED_BY_SIGNED, dot4_i8, dot4_u7, ready_i8, start_i8, unready_i8
 from ggpy.kernels.cpu.kernel import device
 from ggpy.kernels.cpu.simd import (
     as_i8x64,
@@ -27,6 +27,8 @@ from ggpy.kernels.cpu.simd import (
     store,
     to_f32,
 )
+from ggpy.kernels.cpu.tile_products import make_tiled
+from ggpy.kernels.cpu.tiles import HAS_TILES
 
 LINE = 64
 # bytes; kernels that also store want their weights early, and in L2. On Zen 4 4096 and 8192 were up to 25% slower
@@ -144,15 +146,20 @@ def as_given(w):
 
 
 class Product(NamedTuple):
-    """How the weights of a block meet activations: once ready(w), then half_sums of that for every activation row."""
+    """How the weights of a block meet activations: once ready(w), then `sums` of that for every activation row.
+
+    `sums(n16, half, y, w)` are two vectors that add up to the sums over a block; what `make_half_sums` makes keeps its
+    halves apart. signed(w) are the weights as they are, in -128..127, for where rows are multiplied in tiles.
+    """
 
     ready: Callable[..., Any]
-    half_sums: Callable[..., Any]       # see make_half_sums
+    sums: Callable[..., Any]
+    signed: Callable[..., Any]
 
 
 half_sums_i8 = make_half_sums(dot4_i8, start_i8)
-signed_product = Product(for_each(ready_i8), half_sums_i8)      # of weights in -128..127
-ready_product = Product(as_given, half_sums_i8)                 # of what `ready_i8` makes of them
+signed_product = Product(for_each(ready_i8), half_sums_i8, as_given)        # of weights in -128..127
+ready_product = Product(as_given, half_sums_i8, for_each(unready_i8))       # of what `ready_i8` makes of them
 
 
 def biased_product(shift):
@@ -161,49 +168,29 @@ def biased_product(shift):
     Bias * sum of the activations has to come off. Where one side of a product is unsigned anyway, the bias is made 128,
     once for a block and all rows: what that adds stands in memory as it is. Elsewhere each row shifts it.
     """
-    rest = 128 - (128 >> shift)
+    bias = 128 >> shift
+    rest = 128 - bias
 
     @device
     def add_rest(w):
         return w + splat_i8x64(rest)
 
     @device
+    def take_bias(w):
+        return w - splat_i8x64(bias)
+
+    @device
     def start(n16):
         return sra(broadcast_i32(n16), shift)
 
+    signed = for_each(take_bias)
     if UNSIGNED_BY_SIGNED:
-        return Product(for_each(add_rest), half_sums_i8)
-    return Product(as_given, make_half_sums(dot4_u7, start))
-
-
-def make_add_pair(product):
-    """For formats with one scale per 32 weights: acc[j % 8] = fma(RN(S d), da[j], acc[j % 8]), S by `product`.
-
-    Blocks j and j + 1 have weights w and x and scales d0 and d1, float32 x 16.
-    """
-    ready, half_sums = product
-
-    @device
-    def add_pair(j, m, q, da, n16, acc, w, x, d0, d1):
-        w, x = ready(w), ready(x)
-        f0 = acc + (j % 8) * (64 * m)
-        f1 = f0 + 64 * m
-        for t in range(m):
-            s0 = j * m + t
-            s1 = s0 + m
-            a, c = half_sums(n16 + (s0 + j * m) * 4, m * 4, q + s0 * 32, w)
-            b, e = half_sums(n16 + (s1 + j * m + m) * 4, m * 4, q + s1 * 32, x)
-            store(f0 + t * 64, fma(to_f32(a + c) * d0, broadcast_f32(da + s0 * 4), load_f32x16(f0 + t * 64)))
-            store(f1 + t * 64, fma(to_f32(b + e) * d1, broadcast_f32(da + s1 * 4), load_f32x16(f1 + t * 64)))
-
-    return add_pair
-
-
-sums_u7 = make_half_sums(dot4_u7, from_zero)
+        return Product(for_each(add_rest), half_sums_i8, signed)
+    return Product(as_given, make_half_sums(dot4_u7, start), signed)
 
 
 @device
-def block_sum_u7(y, w):
+def whole_sums_u7(n16, half, y, w):
     """Exact sums of a block with weights in 0..127, in one chain."""
     a = dot4_u7(splat_i32x16(0), w[0], broadcast_4xi8(y))
     a = dot4_u7(a, w[1], broadcast_4xi8(y + 4))
@@ -212,46 +199,101 @@ def block_sum_u7(y, w):
     a = dot4_u7(a, w[4], broadcast_4xi8(y + 16))
     a = dot4_u7(a, w[5], broadcast_4xi8(y + 20))
     a = dot4_u7(a, w[6], broadcast_4xi8(y + 24))
-    return dot4_u7(a, w[7], broadcast_4xi8(y + 28))
+    return dot4_u7(a, w[7], broadcast_4xi8(y + 28)), splat_i32x16(0)
+
+
+product_u7 = Product(as_given, whole_sums_u7, as_given)         # of weights in 0..127
+halves_u7 = Product(as_given, make_half_sums(dot4_u7, from_zero), as_given)
+
+
+class Term(NamedTuple):
+    """What a block adds to the accumulators of one row, by the canonical order of its format.
+
+    `value(s, n16, half, scales)` is made of the sums s of a block, if `by_halves` those over its first and its last 16
+    weights, else any two of the same total. `add(f, v, da, ys, scales)` adds that to the accumulators at f. da, ys and
+    n16 are the addresses of what belongs to the row, `half` from one n16 to the next; scales are `n_scales` vectors.
+    """
+
+    value: Callable[..., Any]
+    add: Callable[..., None]
+    n_scales: int
+    by_halves: bool
 
 
 @device
-def add_pair_with_minimum(j, m, q, da, ys, acc, w, x, d0, d1, m0, m1):
-    """For w = d q - m, q in 0..127: acc[j % 8] = fma(m, ys[j], fma(RN(S d), da[j], acc[j % 8]))."""
-    f0 = acc + (j % 8) * (64 * m)
-    f1 = f0 + 64 * m
-    for t in range(m):
-        s0 = j * m + t
-        s1 = s0 + m
-        a = block_sum_u7(q + s0 * 32, w)
-        b = block_sum_u7(q + s1 * 32, x)
-        v = fma(to_f32(a) * d0, broadcast_f32(da + s0 * 4), load_f32x16(f0 + t * 64))
-        store(f0 + t * 64, fma(m0, broadcast_f32(ys + s0 * 4), v))
-        v = fma(to_f32(b) * d1, broadcast_f32(da + s1 * 4), load_f32x16(f1 + t * 64))
-        store(f1 + t * 64, fma(m1, broadcast_f32(ys + s1 * 4), v))
+def scaled_total(s, n16, half, scales):
+    """RN(S d)."""
+    return to_f32(s[0] + s[1]) * scales[0]
 
 
-def make_add_pair_16(gap, product):
-    """For formats with integer scales per 16 weights: S = s[0] * first half + s[1] * last half, exact in float32.
+@device
+def scaled_halves(s, n16, half, scales):
+    """RN(S d), S = i0 * first half + i1 * last half, exact in float32."""
+    return fma(to_f32(s[1]), scales[2], to_f32(s[0]) * scales[1]) * scales[0]
 
-    The halves are summed by `product`. Blocks j and j + gap have weights w and x, integer scales s and r (two
-    float32 x 16 each) and one d.
+
+@device
+def add_value(f, v, da, ys, scales):
+    """acc = fma(v, da, acc)"""
+    store(f, fma(v, broadcast_f32(da), load_f32x16(f)))
+
+
+@device
+def add_with_minimum(f, v, da, ys, scales):
+    """acc = fma(m, ys, fma(v, da, acc))"""
+    a = fma(v, broadcast_f32(da), load_f32x16(f))
+    store(f, fma(scales[1], broadcast_f32(ys), a))
+
+
+scaled = Term(scaled_total, add_value, 1, by_halves=False)                  # scales: d of 32 weights
+with_minimum = Term(scaled_total, add_with_minimum, 2, by_halves=False)     # d and m, for w = d q - m
+scaled_16 = Term(scaled_halves, add_value, 3, by_halves=True)               # d, and integers i0 and i1 of 16 weights
+
+
+def make_add_pair(product, term, gap=1):
+    """add_pair(j, n_blocks, m, q, da, ys, n16, acc, w, x, w_scales, x_scales): two of a row's blocks, times m rows.
+
+    Blocks j and j + gap have weights w and x and tuples of scales. The pairs of a row of n_blocks come in order.
     """
-    ready, half_sums = product
+    ready, sums, _ = product
+    value, add = term.value, term.add
 
     @device
-    def add_pair(j, m, q, da, n16, acc, w, x, d, s, r):
+    def value_of_sums(n16, half, y, w, scales):
+        return value(sums(n16, half, y, w), n16, half, scales)
+
+    @device
+    def sums_alone(n16, half, y, w, scales):
+        return sums(n16, half, y, w)
+
+    @device
+    def add_sums(f, s, da, ys, n16, half, scales):
+        add(f, value(s, n16, half, scales), da, ys, scales)
+
+    @device
+    def add_made(f, v, da, ys, n16, half, scales):
+        add(f, v, da, ys, scales)
+
+    # the sums of halves become one value at once, as registers are scarce; others wait for those of the next block
+    first, then = (value_of_sums, add_made) if term.by_halves else (sums_alone, add_sums)
+
+    @device
+    def add_rows(start, j, m, q, da, ys, n16, acc, w, x, w_scales, x_scales):
+        """The rows of activations from `start` on."""
         w, x = ready(w), ready(x)
         f0 = acc + (j % 8) * (64 * m)
         f1 = f0 + gap * (64 * m)
-        for t in range(m):
+        for t in range(start, m):
             s0 = j * m + t
             s1 = s0 + gap * m
-            a, c = half_sums(n16 + (s0 + j * m) * 4, m * 4, q + s0 * 32, w)
-            b, e = half_sums(n16 + (s1 + (j + gap) * m) * 4, m * 4, q + s1 * 32, x)
-            u = fma(to_f32(c), s[1], to_f32(a) * s[0]) * d
-            v = fma(to_f32(e), r[1], to_f32(b) * r[0]) * d
-            store(f0 + t * 64, fma(u, broadcast_f32(da + s0 * 4), load_f32x16(f0 + t * 64)))
-            store(f1 + t * 64, fma(v, broadcast_f32(da + s1 * 4), load_f32x16(f1 + t * 64)))
+            n0, n1, half = n16 + (s0 + j * m) * 4, n16 + (s1 + (j + gap) * m) * 4, m * 4
+            a = first(n0, half, q + s0 * 32, w, w_scales)
+            b = first(n1, half, q + s1 * 32, x, x_scales)
+            then(f0 + t * 64, a, da + s0 * 4, ys + s0 * 4, n0, half, w_scales)
+            then(f1 + t * 64, b, da + s1 * 4, ys + s1 * 4, n1, half, x_scales)
 
-    return add_pair
+    @device
+    def add_pair(j, n_blocks, m, q, da, ys, n16, acc, w, x, w_scales, x_scales):
+        add_rows(0, j, m, q, da, ys, n16, acc, w, x, w_scales, x_scales)
+
+    return make_tiled(product.signed, term, gap, add_rows) if HAS_TILES else add_pair

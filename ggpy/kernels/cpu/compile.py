@@ -22,6 +22,18 @@ BASELINE = {"x86_64": "x86-64"}             # the processor that the portable le
 
 def compile_kernel(name: str) -> bytes:
     """Object code of the kernel `name`; its only exported symbol is `ggpy_kernel`."""
+    module, machine = _optimised_module(name)
+    return bytes(machine.emit_object(module))
+
+
+def assembly(name: str) -> str:
+    """The code of the kernel `name`, to be read."""
+    module, machine = _optimised_module(name)
+    return str(machine.emit_assembly(module))
+
+
+def _optimised_module(name: str) -> tuple[Any, Any]:
+    """LLVM module of the kernel `name` and the code generator for it."""
     import llvmlite.binding as llvm
 
     function = _find(name)
@@ -37,7 +49,7 @@ def compile_kernel(name: str) -> bytes:
     options.loop_unrolling = getattr(function, "is_unrolled", False)
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
-    return bytes(machine.emit_object(module))
+    return module, machine
 
 
 def target_machine(level: Level) -> Any:

@@ -141,5 +141,6 @@ def _dot_types(acc: Any, w: Any, y: Any) -> tuple[Any, ...]:
 dot4_u7 = function(3, _dot_types, _dot4_u7)
 dot4_i8 = function(3, _dot_types, _dot4_i8)
 ready_i8 = function(1, lambda w: (w, w), _ready_i8)
+unready_i8 = ready_i8         # its own inverse
 start_i8 = function(1, lambda a: (i32x16, types.int64), _start_i8)      # address of -128 * sum of the activations
 lookup16 = function(2, lambda table, i: (i8x64, i8x64, i8x64), _lookup16)

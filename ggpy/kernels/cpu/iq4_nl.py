@@ -5,7 +5,7 @@ Packed unit of two blocks, 576 bytes: d of both (16 float16 each), then four lin
 
 from ggpy.formats.iq4 import IQ4_NL_BLOCK, IQ4_VALUES
 from ggpy.gguf import TensorType
-from ggpy.kernels.cpu.blocks import for_each, make_add_pair, nibbles, prefetch_lines, ready_product
+from ggpy.kernels.cpu.blocks import for_each, make_add_pair, nibbles, prefetch_lines, ready_product, scaled
 from ggpy.kernels.cpu.dot import lookup16, ready_i8
 from ggpy.kernels.cpu.interleave import file_block, interleave, interleave_half
 from ggpy.kernels.cpu.kernel import device
@@ -27,7 +27,7 @@ def value(i):
 
 
 lookups = for_each(value)
-add_pair = make_add_pair(ready_product)
+add_pair = make_add_pair(ready_product, scaled)
 
 
 @device
@@ -36,8 +36,8 @@ def rows(w, n_blocks, m, q, da, ys, n16, acc):
     for j in range(0, n_blocks, 2):
         p = w + j // 2 * UNIT_BYTES
         prefetch_lines(p, 9)
-        add_pair(j, m, q, da, n16, acc, lookups(nibbles(p + QS)), lookups(nibbles(p + QS + 256)),
-                 load_f16x16(p), load_f16x16(p + 32))
+        add_pair(j, n_blocks, m, q, da, ys, n16, acc, lookups(nibbles(p + QS)), lookups(nibbles(p + QS + 256)),
+                 (load_f16x16(p),), (load_f16x16(p + 32),))
 
 
 @device

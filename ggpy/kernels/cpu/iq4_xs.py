@@ -41,8 +41,9 @@ def rows(w, n_blocks, m, q, da, ys, n16, acc):
         for j in range(0, 8, 2):
             lines = p + QS + 256 * j
             prefetch_lines(p + 288 * j, 9)
-            add_pair(8 * u + j, m, q, da, n16, acc, lookups(nibbles(lines)), lookups(nibbles(lines + 256)),
-                     d * scale(p, j), d * scale(p, j + 1))
+            add_pair(8 * u + j, n_blocks, m, q, da, ys, n16, acc,
+                     lookups(nibbles(lines)), lookups(nibbles(lines + 256)),
+                     (d * scale(p, j),), (d * scale(p, j + 1),))
 
 
 @device

@@ -6,7 +6,7 @@ rows, or in other formats, each group is packed into work memory when it is need
 weights.
 """
 
-from ggpy.kernels.cpu.arguments import ARRANGED, ARRANGED_BYTES, CHUNK_ROWS, DIRECT_ROWS, GROUP_ROWS, SUMS_BYTES
+from ggpy.kernels.cpu.arguments import ARRANGED, ARRANGED_BYTES, CHUNK_ROWS, DIRECT_ROWS, GROUP_ROWS, LINEAR_BYTES
 from ggpy.kernels.cpu.arguments import FILE_UNIT_BLOCKS as UNIT_BLOCKS
 from ggpy.kernels.cpu.arguments import MAPPED_LINEAR as ARGS
 from ggpy.kernels.cpu.kernel import device, kernel, unrolled
@@ -32,7 +32,7 @@ LINE = 64
 PREFETCH_AHEAD = 2048           # bytes
 ROWS_AT_ONCE = 4
 TAIL = 64 * DIRECT_ROWS         # of a thread's scratch: behind the sums of a group, a copy of the last file unit
-ACTIVATIONS = SUMS_BYTES        # then the activations, unit by unit
+ACTIVATIONS = LINEAR_BYTES        # then the activations, unit by unit
 
 
 @device
@@ -159,7 +159,7 @@ def make_packed_anew(pack_group, rows):
     @device
     def packed_anew(args, begin, end, n_rows, scratch):
         n_out, stride = load_i64(args + ARGS.n_out), load_i64(args + ARGS.row_bytes)
-        packed = scratch + SUMS_BYTES
+        packed = scratch + LINEAR_BYTES
         for g in range(begin, end):
             source = load_i64(args + ARGS.weight) + g * GROUP_ROWS * stride
             for i in range(0, GROUP_ROWS * stride, LINE):

@@ -32,6 +32,8 @@ from ggpy.kernels.cpu.simd import (
     store_first,
 )
 from ggpy.kernels.cpu.step import STEP
+from ggpy.kernels.cpu.tile_products import begin_tiles, end_tiles
+from ggpy.kernels.cpu.tiles import HAS_TILES
 
 PANEL_BYTES = 256 * 1024            # half of a usual L2 cache, the rest is for activations
 
@@ -167,7 +169,13 @@ def make_panel(rows):
             rows(weight + g * group_bytes, n_blocks, m, q, da, ys, n16, acc)
             finish(acc, m, order, start, load_i64(args + fields.out), n_out, g * GROUP_ROWS, bias, residual)
 
-    return panel
+    @device
+    def panel_with_tiles(args, fields, weight, g0, g1, order, start, m, bias, residual, acc):
+        begin_tiles(acc, m)
+        panel(args, fields, weight, g0, g1, order, start, m, bias, residual, acc)
+        end_tiles(m)
+
+    return panel_with_tiles if HAS_TILES else panel
 
 
 @device

@@ -41,7 +41,7 @@ class Packing:
         return -(-n_out // GROUP_ROWS) * self.group_bytes(n_in)
 
     def mapped_scratch_bytes(self, n_in: int) -> int:
-        """Work memory behind SUMS_BYTES that a thread needs for weights read from the file (see mapped.py)."""
+        """Work memory behind LINEAR_BYTES that a thread needs for weights read from the file (see mapped.py)."""
         n_file_units = -(-n_in // (FILE_UNIT_BLOCKS * BLOCK))
         return max(self.group_bytes(n_in), n_file_units * DIRECT_ROWS * ARRANGED_BYTES)
 

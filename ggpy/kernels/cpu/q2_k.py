@@ -12,7 +12,7 @@ of its eight lines belong to its block b.
 
 from ggpy.formats.k_quants import Q2_K_BLOCK
 from ggpy.gguf import TensorType
-from ggpy.kernels.cpu.blocks import load_4_lines, prefetch_lines, sums_u7, two_bits
+from ggpy.kernels.cpu.blocks import Term, halves_u7, load_4_lines, make_add_pair, prefetch_lines, two_bits
 from ggpy.kernels.cpu.interleave import file_block, interleave_bytes, interleave_half
 from ggpy.kernels.cpu.kernel import device
 from ggpy.kernels.cpu.packed_format import make_kernels
@@ -41,32 +41,26 @@ def nibble(p, s, shift):
 
 
 @device
-def both(p, b, shift):
-    """Both scales (shift 0) or minimums (shift 4) of block b."""
-    return nibble(p, 2 * b, shift), nibble(p, 2 * b + 1, shift)
+def scales(p, d, dm, b):
+    """d, dm, both scales and both minimums of block b."""
+    return (d, dm, nibble(p, 2 * b, 0), nibble(p, 2 * b + 1, 0), nibble(p, 2 * b, 4), nibble(p, 2 * b + 1, 4))
 
 
 @device
-def block_term(acc, y, da, n16, half, w, d, dm, scales, minimums):
-    """acc + da * (S * d) - da * (M * dm), where the sums at n16 are -128 times as large and dm is given as dm / 128."""
-    a, c = sums_u7(0, 0, y, w)
-    s = fma(to_f32(c), scales[1], to_f32(a) * scales[0]) * d
-    least = fma(to_f32(broadcast_i32(n16 + half)), minimums[1], to_f32(broadcast_i32(n16)) * minimums[0]) * dm
-    return fma(least, da, fma(s, da, acc))
+def value(s, n16, half, scales):
+    """RN(S * d) and -RN(M * dm): the sums at n16 are -128 times as large, and dm is given as dm / 128."""
+    v = fma(to_f32(s[1]), scales[3], to_f32(s[0]) * scales[2]) * scales[0]
+    least = fma(to_f32(broadcast_i32(n16 + half)), scales[5], to_f32(broadcast_i32(n16)) * scales[4]) * scales[1]
+    return v, least
 
 
 @device
-def add_pair(j, m, q, da, n16, acc, w, x, d, dm, w_scales, w_minimums, x_scales, x_minimums):
-    """Blocks j and j + 1 with weights w and x, times m activation rows."""
-    f0 = acc + (j % 8) * (64 * m)
-    f1 = f0 + 64 * m
-    for t in range(m):
-        s0 = j * m + t
-        s1 = s0 + m
-        store(f0 + t * 64, block_term(load_f32x16(f0 + t * 64), q + s0 * 32, broadcast_f32(da + s0 * 4),
-                                      n16 + (s0 + j * m) * 4, m * 4, w, d, dm, w_scales, w_minimums))
-        store(f1 + t * 64, block_term(load_f32x16(f1 + t * 64), q + s1 * 32, broadcast_f32(da + s1 * 4),
-                                      n16 + (s1 + j * m + m) * 4, m * 4, x, d, dm, x_scales, x_minimums))
+def add(f, v, da, ys, scales):
+    d = broadcast_f32(da)
+    store(f, fma(v[1], d, fma(v[0], d, load_f32x16(f))))
+
+
+add_pair = make_add_pair(halves_u7, Term(value, add, 6, by_halves=True))
 
 
 @device
@@ -81,10 +75,9 @@ def rows(w, n_blocks, m, q, da, ys, n16, acc):
             prefetch_lines(p + 384 * (b // 2), 6)
             v0, v1 = load_4_lines(low), load_4_lines(low + 256)
             shift = 2 * (b % 4)
-            add_pair(8 * u + b, m, q, da, n16, acc, two_bits(v0, shift) + two_bits(v1, shift),
-                     two_bits(v0, shift + 2) + two_bits(v1, shift + 2), d, dm,
-                     both(p + SCALES, b, 0), both(p + SCALES, b, 4),
-                     both(p + SCALES, b + 1, 0), both(p + SCALES, b + 1, 4))
+            add_pair(8 * u + b, n_blocks, m, q, da, ys, n16, acc, two_bits(v0, shift) + two_bits(v1, shift),
+                     two_bits(v0, shift + 2) + two_bits(v1, shift + 2),
+                     scales(p + SCALES, d, dm, b), scales(p + SCALES, d, dm, b + 1))
 
 
 @device

@@ -10,8 +10,9 @@ from ggpy.gguf import TensorType
 from ggpy.kernels.cpu.blocks import (
     biased_product,
     load_4_lines,
-    make_add_pair_16,
+    make_add_pair,
     prefetch_lines,
+    scaled_16,
     two_bits,
     with_bit,
 )
@@ -29,7 +30,7 @@ from ggpy.kernels.cpu.simd import load_f32x16, load_i32x16, splat_i32x16, to_f32
 FILE = file_block(Q3_K_BLOCK)
 UNIT_BYTES = PACKINGS[TensorType.Q3_K].unit_bytes
 SCALES, HIGH, QS = 64, 256, 768
-add_pair = make_add_pair_16(1, biased_product(5))
+add_pair = make_add_pair(biased_product(5), scaled_16)
 
 
 @device
@@ -41,13 +42,13 @@ def scale(p, s):
 
 
 @device
-def scales(p, b):
-    """Both scales of block b."""
-    return scale(p, 2 * b), scale(p, 2 * b + 1)
+def scales(p, d, b):
+    """d and both scales of block b."""
+    return d, scale(p, 2 * b), scale(p, 2 * b + 1)
 
 
 @device
-def add_blocks(p, b, d, j, m, q, da, n16, acc):
+def add_blocks(p, b, d, j, n_blocks, m, q, da, ys, n16, acc):
     """Blocks b and b + 1 of the unit at p; b is a constant, so that the compiler knows all shifts."""
     low = p + QS + 512 * (b // 4)
     prefetch_lines(p + 448 * (b // 2), 7)
@@ -56,7 +57,8 @@ def add_blocks(p, b, d, j, m, q, da, n16, acc):
     shift = 2 * (b % 4)
     even = with_bit(two_bits(v0, shift), h0, b, 2) + with_bit(two_bits(v1, shift), h1, b, 2)
     odd = with_bit(two_bits(v0, shift + 2), h0, b + 1, 2) + with_bit(two_bits(v1, shift + 2), h1, b + 1, 2)
-    add_pair(j + b, m, q, da, n16, acc, even, odd, d, scales(p + SCALES, b), scales(p + SCALES, b + 1))
+    add_pair(j + b, n_blocks, m, q, da, ys, n16, acc, even, odd,
+             scales(p + SCALES, d, b), scales(p + SCALES, d, b + 1))
 
 
 @device
@@ -65,10 +67,10 @@ def rows(w, n_blocks, m, q, da, ys, n16, acc):
     for u in range(n_blocks // 8):
         p = w + u * UNIT_BYTES
         d = load_f32x16(p)
-        add_blocks(p, 0, d, 8 * u, m, q, da, n16, acc)
-        add_blocks(p, 2, d, 8 * u, m, q, da, n16, acc)
-        add_blocks(p, 4, d, 8 * u, m, q, da, n16, acc)
-        add_blocks(p, 6, d, 8 * u, m, q, da, n16, acc)
+        add_blocks(p, 0, d, 8 * u, n_blocks, m, q, da, ys, n16, acc)
+        add_blocks(p, 2, d, 8 * u, n_blocks, m, q, da, ys, n16, acc)
+        add_blocks(p, 4, d, 8 * u, n_blocks, m, q, da, ys, n16, acc)
+        add_blocks(p, 6, d, 8 * u, n_blocks, m, q, da, ys, n16, acc)
 
 
 @device

@@ -5,7 +5,7 @@ Packed unit of two blocks, 576 bytes: d of both (16 float16 each), then four lin
 
 from ggpy.formats.q4 import Q4_0_BLOCK
 from ggpy.gguf import TensorType
-from ggpy.kernels.cpu.blocks import biased_product, make_add_pair, nibbles, prefetch_lines
+from ggpy.kernels.cpu.blocks import biased_product, make_add_pair, nibbles, prefetch_lines, scaled
 from ggpy.kernels.cpu.embed import bits_of_lanes, bytes_at, make_embed
 from ggpy.kernels.cpu.file_units import make_add_biased, nibbles_of_blocks, scales
 from ggpy.kernels.cpu.interleave import file_block, interleave, interleave_half
@@ -18,7 +18,7 @@ from ggpy.kernels.cpu.simd import load_f16, load_f16x16, splat_i32x16, store, to
 FILE = file_block(Q4_0_BLOCK)
 UNIT_BYTES = PACKINGS[TensorType.Q4_0].unit_bytes
 QS = 64
-add_pair = make_add_pair(biased_product(4))
+add_pair = make_add_pair(biased_product(4), scaled)
 
 
 @device
@@ -27,7 +27,8 @@ def rows(w, n_blocks, m, q, da, ys, n16, acc):
     for j in range(0, n_blocks, 2):
         p = w + j // 2 * UNIT_BYTES
         prefetch_lines(p, 9)
-        add_pair(j, m, q, da, n16, acc, nibbles(p + QS), nibbles(p + QS + 256), load_f16x16(p), load_f16x16(p + 32))
+        add_pair(j, n_blocks, m, q, da, ys, n16, acc, nibbles(p + QS), nibbles(p + QS + 256),
+                 (load_f16x16(p),), (load_f16x16(p + 32),))
 
 
 @device

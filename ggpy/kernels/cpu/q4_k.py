@@ -10,11 +10,13 @@ import numpy as np
 from ggpy.formats.k_quants import Q4_K_BLOCK
 from ggpy.gguf import TensorType
 from ggpy.kernels.cpu.blocks import (
-    add_pair_with_minimum,
     high_nibbles,
     load_4_lines,
     low_nibbles,
+    make_add_pair,
     prefetch_lines,
+    product_u7,
+    with_minimum,
 )
 from ggpy.kernels.cpu.embed import bits_of_lanes, bytes_at, make_embed
 from ggpy.kernels.cpu.file_units import add_with_minimum, nibbles_of_pairs
@@ -35,6 +37,7 @@ FILE = file_block(Q4_K_BLOCK)
 UNIT_BYTES = PACKINGS[TensorType.Q4_K].unit_bytes
 SCALES = 64
 QS = 256
+add_pair = make_add_pair(product_u7, with_minimum)
 
 
 @device
@@ -68,10 +71,10 @@ def rows(w, n_blocks, m, q, da, ys, n16, acc):
             lines = p + QS + 256 * j
             prefetch_lines(p + 288 * j, 9)
             a, b = load_4_lines(lines), load_4_lines(lines + 256)
-            add_pair_with_minimum(
-                8 * u + j, m, q, da, ys, acc, low_nibbles(a) + low_nibbles(b), high_nibbles(a) + high_nibbles(b),
-                d * scale(p + SCALES, j), d * scale(p + SCALES, j + 1),
-                dm * minimum(p + SCALES, j), dm * minimum(p + SCALES, j + 1))
+            even, odd = low_nibbles(a) + low_nibbles(b), high_nibbles(a) + high_nibbles(b)
+            d0, d1 = d * scale(p + SCALES, j), d * scale(p + SCALES, j + 1)
+            m0, m1 = dm * minimum(p + SCALES, j), dm * minimum(p + SCALES, j + 1)
+            add_pair(8 * u + j, n_blocks, m, q, da, ys, n16, acc, even, odd, (d0, m0), (d1, m1))
 
 
 @device

@@ -8,7 +8,7 @@ import numpy as np
 
 from ggpy.formats.q5 import Q5_0_BLOCK
 from ggpy.gguf import TensorType
-from ggpy.kernels.cpu.blocks import biased_product, bits, bits_up, make_add_pair, nibbles, prefetch_lines
+from ggpy.kernels.cpu.blocks import biased_product, bits, bits_up, make_add_pair, nibbles, prefetch_lines, scaled
 from ggpy.kernels.cpu.embed import bits_of_lanes, bytes_at, make_embed
 from ggpy.kernels.cpu.file_units import make_add_biased, nibbles_of_blocks, scales
 from ggpy.kernels.cpu.interleave import (
@@ -38,7 +38,7 @@ FILE = file_block(Q5_0_BLOCK)
 UNIT_BYTES = PACKINGS[TensorType.Q5_0].unit_bytes
 QH = 64
 BLOCK_BYTES = 320           # of fifth bits and nibbles
-add_pair = make_add_pair(biased_product(3))
+add_pair = make_add_pair(biased_product(3), scaled)
 
 
 @device
@@ -56,8 +56,8 @@ def rows(w, n_blocks, m, q, da, ys, n16, acc):
     for j in range(0, n_blocks, 2):
         p = w + j // 2 * UNIT_BYTES
         prefetch_lines(p, 11)
-        add_pair(j, m, q, da, n16, acc, five_bits(p + QH), five_bits(p + QH + BLOCK_BYTES),
-                 load_f16x16(p), load_f16x16(p + 32))
+        add_pair(j, n_blocks, m, q, da, ys, n16, acc, five_bits(p + QH), five_bits(p + QH + BLOCK_BYTES),
+                 (load_f16x16(p),), (load_f16x16(p + 32),))
 
 
 @device

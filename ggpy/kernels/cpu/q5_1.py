@@ -6,7 +6,7 @@ four of nibbles, as in q5_0.py.
 
 from ggpy.formats.q5 import Q5_1_BLOCK
 from ggpy.gguf import TensorType
-from ggpy.kernels.cpu.blocks import add_pair_with_minimum, prefetch_lines
+from ggpy.kernels.cpu.blocks import make_add_pair, prefetch_lines, product_u7, with_minimum
 from ggpy.kernels.cpu.file_units import add_with_minimum, nibbles_of_blocks, scales_and_minimums
 from ggpy.kernels.cpu.interleave import file_block, interleave, interleave_half
 from ggpy.kernels.cpu.kernel import device
@@ -19,6 +19,7 @@ from ggpy.kernels.cpu.simd import load_f16x16
 FILE = file_block(Q5_1_BLOCK)
 UNIT_BYTES = PACKINGS[TensorType.Q5_1].unit_bytes
 QH = 128
+add_pair = make_add_pair(product_u7, with_minimum)
 
 
 @device
@@ -27,9 +28,8 @@ def rows(w, n_blocks, m, q, da, ys, n16, acc):
     for j in range(0, n_blocks, 2):
         p = w + j // 2 * UNIT_BYTES
         prefetch_lines(p, 12)
-        add_pair_with_minimum(j, m, q, da, ys, acc, five_bits(p + QH), five_bits(p + QH + BLOCK_BYTES),
-                              load_f16x16(p), load_f16x16(p + 64),
-                              load_f16x16(p + 32) * (-1.0), load_f16x16(p + 96) * (-1.0))
+        add_pair(j, n_blocks, m, q, da, ys, n16, acc, five_bits(p + QH), five_bits(p + QH + BLOCK_BYTES),
+                 (load_f16x16(p), load_f16x16(p + 32) * (-1.0)), (load_f16x16(p + 64), load_f16x16(p + 96) * (-1.0)))
 
 
 @device

@@ -7,12 +7,14 @@ eight lines of fifth bits (bit b of a byte belongs to block b), 32 lines of nibb
 from ggpy.formats.k_quants import Q5_K_BLOCK
 from ggpy.gguf import TensorType
 from ggpy.kernels.cpu.blocks import (
-    add_pair_with_minimum,
     high_nibbles,
     load_4_lines,
     low_nibbles,
+    make_add_pair,
     prefetch_lines,
+    product_u7,
     with_bit,
+    with_minimum,
 )
 from ggpy.kernels.cpu.embed import bits_of_lanes, bytes_at, make_embed
 from ggpy.kernels.cpu.file_units import add_with_minimum, for_each_block, moved_bits, nibbles_of_pairs
@@ -28,6 +30,7 @@ from ggpy.kernels.cpu.simd import load_f16x16
 FILE = file_block(Q5_K_BLOCK)
 UNIT_BYTES = PACKINGS[TensorType.Q5_K].unit_bytes
 QH, QS = 256, 768
+add_pair = make_add_pair(product_u7, with_minimum)
 
 
 @device
@@ -42,12 +45,11 @@ def rows(w, n_blocks, m, q, da, ys, n16, acc):
             prefetch_lines(p + 352 * j, 11)
             a, b = load_4_lines(lines), load_4_lines(lines + 256)
             g, h = load_4_lines(p + QH), load_4_lines(p + QH + 256)
-            add_pair_with_minimum(
-                8 * u + j, m, q, da, ys, acc,
-                with_bit(low_nibbles(a), g, j, 4) + with_bit(low_nibbles(b), h, j, 4),
-                with_bit(high_nibbles(a), g, j + 1, 4) + with_bit(high_nibbles(b), h, j + 1, 4),
-                d * scale(p + SCALES, j), d * scale(p + SCALES, j + 1),
-                dm * minimum(p + SCALES, j), dm * minimum(p + SCALES, j + 1))
+            even = with_bit(low_nibbles(a), g, j, 4) + with_bit(low_nibbles(b), h, j, 4)
+            odd = with_bit(high_nibbles(a), g, j + 1, 4) + with_bit(high_nibbles(b), h, j + 1, 4)
+            d0, d1 = d * scale(p + SCALES, j), d * scale(p + SCALES, j + 1)
+            m0, m1 = dm * minimum(p + SCALES, j), dm * minimum(p + SCALES, j + 1)
+            add_pair(8 * u + j, n_blocks, m, q, da, ys, n16, acc, even, odd, (d0, m0), (d1, m1))
 
 
 @device

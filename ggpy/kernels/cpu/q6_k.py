@@ -17,8 +17,9 @@ from ggpy.kernels.cpu.blocks import (
     high_nibbles,
     load_4_lines,
     low_nibbles,
-    make_add_pair_16,
+    make_add_pair,
     prefetch_lines,
+    scaled_16,
 )
 from ggpy.kernels.cpu.embed import bits_of_lanes, bytes_at, make_embed
 from ggpy.kernels.cpu.file_units import eights, for_each_block, make_add_biased_16, moved_bits, split_nibbles
@@ -44,7 +45,7 @@ FILE = file_block(Q6_K_BLOCK)
 UNIT_BYTES = PACKINGS[TensorType.Q6_K].unit_bytes
 SCALES, HALVES, HALF_BYTES = 64, 320, 1536
 LOW_BITS = 512              # behind the high bits of a half
-add_pair = make_add_pair_16(2, biased_product(2))
+add_pair = make_add_pair(biased_product(2), scaled_16, gap=2)
 
 
 @device
@@ -54,9 +55,9 @@ def scale(p, s):
 
 
 @device
-def scales(p, b):
-    """Both scales of block b."""
-    return scale(p, 2 * b), scale(p, 2 * b + 1)
+def scales(p, d, b):
+    """d and both scales of block b."""
+    return d, scale(p, 2 * b), scale(p, 2 * b + 1)
 
 
 @device
@@ -89,10 +90,10 @@ def rows(w, n_blocks, m, q, da, ys, n16, acc):
             v0, v1 = load_4_lines(low), load_4_lines(low + 256)
             h0, h1 = load_4_lines(high), load_4_lines(high + 256)
             b = 4 * half + c
-            add_pair(8 * u + b, m, q, da, n16, acc,
+            add_pair(8 * u + b, n_blocks, m, q, da, ys, n16, acc,
                      with_high_bits(low_nibbles(v0), h0, c) + with_high_bits(low_nibbles(v1), h1, c),
                      with_top_bits(high_nibbles(v0), h0, c) + with_top_bits(high_nibbles(v1), h1, c),
-                     d, scales(p + SCALES, b), scales(p + SCALES, b + 2))
+                     scales(p + SCALES, d, b), scales(p + SCALES, d, b + 2))
 
 
 @device

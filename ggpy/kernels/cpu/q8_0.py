@@ -5,7 +5,7 @@ Packed unit of two blocks, 1088 bytes: d of both (16 float16 each), then eight l
 
 from ggpy.formats.q8 import Q8_0_BLOCK
 from ggpy.gguf import TensorType
-from ggpy.kernels.cpu.blocks import load_8_lines, make_add_pair, prefetch_lines, signed_product
+from ggpy.kernels.cpu.blocks import load_8_lines, make_add_pair, prefetch_lines, scaled, signed_product
 from ggpy.kernels.cpu.dot import ready_i8
 from ggpy.kernels.cpu.embed import make_embed
 from ggpy.kernels.cpu.file_units import add_i8, high_eights, low_eights, scales
@@ -20,7 +20,7 @@ from ggpy.kernels.cpu.simd import as_i8x64, concat, load_f16, load_f16x16, shuff
 FILE = file_block(Q8_0_BLOCK)
 UNIT_BYTES = PACKINGS[TensorType.Q8_0].unit_bytes
 QS = 64
-add_pair = make_add_pair(signed_product)
+add_pair = make_add_pair(signed_product, scaled)
 
 
 @device
@@ -29,8 +29,8 @@ def rows(w, n_blocks, m, q, da, ys, n16, acc):
     for j in range(0, n_blocks, 2):
         p = w + j // 2 * UNIT_BYTES
         prefetch_lines(p, 17)
-        add_pair(j, m, q, da, n16, acc, load_8_lines(p + QS), load_8_lines(p + QS + 512),
-                 load_f16x16(p), load_f16x16(p + 32))
+        add_pair(j, n_blocks, m, q, da, ys, n16, acc, load_8_lines(p + QS), load_8_lines(p + QS + 512),
+                 (load_f16x16(p),), (load_f16x16(p + 32),))
 
 
 @device

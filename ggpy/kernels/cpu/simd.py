@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
-from numba.core import types
+from numba.core import cgutils, types
 
 from ggpy.kernels.cpu.vectors import (
     ELEMENT,
@@ -61,6 +61,23 @@ def _store(b: ir.IRBuilder, s: Any, a: ir.Value, v: ir.Value) -> None:
 
 
 store = function(2, lambda a, v: (types.void, types.int64, v), _store)       # a whole vector
+
+
+def load_vectors(n: int) -> Any:
+    """A function that loads n f32x16 that follow each other, as a tuple."""
+    def emit(b: ir.IRBuilder, s: Any, a: ir.Value) -> ir.Value:
+        at = [pointer(b, b.add(a, INT[64](64 * i)), f32x16.llvm) for i in range(n)]
+        return cgutils.pack_array(b, [b.load(p, align=1) for p in at])
+
+    return function(1, lambda a: (types.UniTuple(f32x16, n), types.int64), emit)
+
+
+def store_vectors(n: int) -> Any:
+    def emit(b: ir.IRBuilder, s: Any, a: ir.Value, v: ir.Value) -> None:
+        for i in range(n):
+            b.store(b.extract_value(v, i), pointer(b, b.add(a, INT[64](64 * i)), f32x16.llvm), align=1)
+
+    return function(2, lambda a, v: (types.void, types.int64, types.UniTuple(f32x16, n)), emit)
 
 
 def _first_lanes(b: ir.IRBuilder, lanes: int, n: ir.Value) -> ir.Value:

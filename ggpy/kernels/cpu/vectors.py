@@ -2,7 +2,7 @@
 
 Types are named as element x lanes: `i8x64`, `i32x16`, `f32x16`, ... `+ - * & | ^ << >>` work between equal types and
 with a scalar on the right (`>>` is logical; `simd.sra` shifts in the sign). Everything is generic LLVM and runs on any
-processor, narrower registers included. This file, `simd.py`, `lanes8.py`, `dot.py`, `atomic.py`,
+processor, narrower registers included. This file, `simd.py`, `lanes8.py`, `dot.py`, `tiles.py`, `atomic.py`,
 `accumulators.py` and `sample_simd.py` alone spell LLVM.
 """
 
