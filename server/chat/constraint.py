@@ -64,6 +64,9 @@ def answer_constraint(content: ConstraintSpec | None, style: AnswerStyle, *, is_
     tool_format, tags = style.tool_format, style.reasoning
     reasoning = ("" if is_open else tags.begin, tags.end) if is_open or (style.has_reasoning and not is_off) else None
     if tools and choice != "none":
+        if reasoning is not None and tool_format.call_reasoning is not None:
+            begin, end = tool_format.call_reasoning
+            reasoning = ("" if is_open else begin, end)
         if content is not None and content.kind == "gbnf":
             raise RequestError("Cannot use custom grammar constraints with tools.")
         is_forced, shape = choice != "auto", tool_format.shape
@@ -98,7 +101,7 @@ def opened_call(tool_format: ToolFormat, tools: Sequence[Mapping[str, Any]], cho
         return None
     source = calls_source(tools, choice, is_parallel=False, begin=opening.before, name_end=opening.behind,
                           is_free=not opening.has_json, marks=tool_format.marks)
-    return ConstraintSpec("tools", source, reasoning=reasoning and (opening.reasoning or reasoning))
+    return ConstraintSpec("tools", source, reasoning=reasoning)
 
 
 def schema_of(content: ConstraintSpec) -> Any:

@@ -85,9 +85,9 @@ class PreparedChat:
     @property
     def _reasoning_end(self) -> str:
         """What stands behind reasoning: where calls may follow, it leaves that open."""
-        opening = self.style.tool_format.opening
-        if self.request.tools and opening is not None and opening.reasoning is not None:
-            return opening.reasoning[1]
+        around = self.style.tool_format.call_reasoning
+        if self.request.tools and around is not None:
+            return around[1]
         return self.style.reasoning.end
 
     def reader(self, model: LoadedModel) -> AnswerReader:

@@ -39,6 +39,9 @@ def calls(**options: Any) -> str:
      '<f=now>{}</f><f=add>{"a": 1, "b": 2}</f>', "<f=now>\n{}</f>"),
     ({"begin": "<ts>", "end": "</ts>", "between": "", "name_begin": "<t>f.", "name_end": ":", "arguments_end": "</t>",
       "is_numbered": True, "is_parallel": True}, "<ts><t>f.now:0:{}</t><t>f.now:1:{}</t></ts>", "<ts></ts>"),
+    ({"begin": "<ts>", "between": "", "name_begin": "<t>", "id_end": "<n>", "name_end": "<a>", "arguments_end": "</t>",
+      "is_parallel": True}, "<ts><t>a1b2c3d4e5<n>now<a>{}</t><t>0123456789<n>now<a>{}</t>", "<ts><t>a1<n>now<a>{}</t>"),
+    ({"between": ">>>", "name_end": "\n", "is_parallel": True}, 'now\n{}>>>add\n{"a": 1, "b": 2}', ">>>now\n{}"),
     ({"name_key": "tool", "arguments_key": "args"}, '{"tool": "now", "args": {}}', TIME),
     ({}, '{\n  "name": "now",\n  "arguments": {}\n}', '{   "name": "now", "arguments": {}}'),
 ])
@@ -46,6 +49,29 @@ def test_shapes_of_calls(options: dict[str, Any], right: str, wrong: str) -> Non
     """One call or several, with what stands before, between and behind them."""
     assert accepts("tools", calls(**options), right)
     assert not accepts("tools", calls(**options), wrong)
+
+
+TAGS = {"key_begin": "<k=", "text_begin": ">", "json_begin": "!>", "value_end": "</k>"}
+NOTE = {"name": "note", "parameters": {
+    "type": "object", "required": ["text", "n"], "$defs": {"n": {"type": "integer"}}, "properties": {
+        "text": {"type": "string"}, "kind": {"enum": ["a", "b"]}, "n": {"$ref": "#/$defs/n"},
+        "rest": {"type": "object"}}}}
+
+
+@pytest.mark.parametrize("end", ["</k>", "</<call>>"])
+@pytest.mark.parametrize(("arguments", "is_right"), [
+    ("<k=text>a </p> b\n</k><k=n!>12</k>", True), ("<k=text></k><k=kind>b</k><k=n!>1</k><k=rest!>{}</k>", True),
+    ("<k=text>hello<k=n!>12</k>", False), ("<k=text>a</k><k=n!>x</k>", False), ("<k=n!>12</k>", False),
+    ("<k=text>a</k><k=kind>c</k><k=n!>1</k>", False), ("<k=text>a</k><k=n!>1</k><k=more!>1</k>", False),
+    ("<k=text!>a</k><k=n!>1</k>", False), ("", False)])
+def test_arguments_may_stand_between_tags(end: str, arguments: str, is_right: bool) -> None:
+    """In the order of the schema, texts as they are and the rest as JSON; what is required has to come. Tags may have
+    control tokens."""
+    tags = {**TAGS, "value_end": end}
+    source = ToolCalls(tools=[NOTE, NOW], begin="<f=", name_end=">", end="</f>", tags=tags).source()
+    text = arguments.replace("</k>", end)
+    assert accepts_all(ConstraintSpec("tools", source), f"<f=note>{text}</f>") is is_right
+    assert accepts("tools", source, "<f=now></f>")
 
 
 def test_a_begin_may_be_a_control_token() -> None:
@@ -80,6 +106,7 @@ def accept(constraint: Constraint, text: str) -> None:
     ('{"tools": [{"name": "a"}], "begin": 1}', r"\$.begin: 1 has the wrong type"),
     ('{"tools": [{"name": "a"}], "start": ""}', r"\$.start: expected one of arguments_end, arguments_key, begin"),
     ('{"tools": [{"name": "a"}, {"name": "a"}]}', r'\$.tools\[1\].name: there is a tool "a" before it'),
+    ('{"tools": [{"name": "a"}], "tags": {"key_begin": "<"}}', r"\$.tags: expected texts key_begin, text_begin, json_"),
     (json.dumps({"tools": [NOW, {"type": "function", "function": {"name": "f", "parameters": {
         "properties": {"x": {"minimum": "1"}}}}}]}),
      r'\$.tools\[1\].function.parameters.properties.x.minimum: expected a number, found "1"'),

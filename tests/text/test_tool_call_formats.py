@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ggpy.text.reasoning import THINK
+from ggpy.text.reasoning import THINK, ReasoningTags
 from ggpy.text.tool_calls import FORMATS, AnswerParser, ParsedAnswer, ToolFormat, parse_answer
 
 BY_NAME = {each.name: each for each in FORMATS}
@@ -85,6 +85,9 @@ def in_pieces(pieces: list[str], tool_format: ToolFormat) -> ParsedAnswer:
     ("deepseek-tags", '\n\n<｜DSML｜function_calls>\n<｜DSML｜invoke name="get_time">\n<｜DSML｜parameter name="city" string='  # noqa: E501
                       '"true">Oslo</｜DSML｜parameter>\n<｜DSML｜parameter name="days" string="false">2</｜DSML｜parameter>\n'  # noqa: E501
                       '</｜DSML｜invoke>\n</｜DSML｜function_calls>', "", ONE),
+    ("deepseek-tool-tags", '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="python">\n<｜DSML｜parameter name="code" string="true">'  # noqa: E501
+                           'a</p>\n</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>', "",
+     [("python", {"code": "a</p>\n"})]),
     ("functionary-tags", f'Hm<function=get_time>{OSLO_JSON}</function><function=get_time>{PARIS_JSON}</function>',
      "Hm", TWO),
     ("functionary-tags", "<|python_tag|>x = 1", "", [("python", {"code": "x = 1"})]),
@@ -125,6 +128,9 @@ def in_pieces(pieces: list[str], tool_format: ToolFormat) -> ParsedAnswer:
      [("set", {"a": ['x"y', 1500.0], "b": {"c": True, "d": {}}, "e": None})]),
     ("solar", f'<|tool_calls|><|tool_call:begin|>abc<|tool_call:name|>get_time<|tool_call:args|>{OSLO_JSON}'
               '<|tool_call:end|>', "", ONE),
+    ("solar", f'<|content|>Hm<|end|><|begin|>assistant<|tool_calls|><|tool_call:begin|>0<|tool_call:name|>get_time'
+              f'<|tool_call:args|>{OSLO_JSON}<|tool_call:end|><|tool_call:begin|>1<|tool_call:name|>get_time'
+              f'<|tool_call:args|>{PARIS_JSON}<|tool_call:end|>', "Hm", TWO),
     ("generic", f'{{"tool_call": {{"name": "get_time", "arguments": {OSLO_JSON}}}}}', "", ONE),
 ])
 def test_calls_of_each_format_are_read_at_every_split(name: str, text: str, content: str, calls: Calls) -> None:
@@ -145,8 +151,12 @@ def test_calls_as_a_grammar_writes_them_are_read(tool_format: ToolFormat) -> Non
     shape = tool_format.shape
     assert shape is not None
     number = ":0" if shape.is_numbered else ""
+    call_id = f"a{shape.id_end}" if shape.id_end else ""
+    arguments = OSLO_JSON if shape.tags is None else (
+        f"{shape.tags.key_begin}city{shape.tags.text_begin}Oslo{shape.tags.value_end}"
+        f"{shape.tags.key_begin}days{shape.tags.json_begin}2{shape.tags.value_end}")
     call = (f'{{"{shape.name_key}": "get_time", "{shape.arguments_key}": {OSLO_JSON}}}' if shape.name_end is None
-            else f"{shape.name_begin}get_time{number}{shape.name_end}{OSLO_JSON}{shape.arguments_end}")
+            else f"{shape.name_begin}{call_id}get_time{number}{shape.name_end}{arguments}{shape.arguments_end}")
     n_calls = 2 if shape.begin else 1
     text = (f"{shape.begin}{shape.between.join([call] * n_calls)}{shape.end}" if shape.between is not None
             else f"{shape.begin}{call}{shape.end}" * n_calls)
@@ -191,6 +201,19 @@ def test_arguments_that_break_off_leave_the_call_incomplete(name: str, text: str
     answer = parse_answer(text, BY_NAME[name])
     assert [(call.arguments, call.is_complete) for call in answer.calls] == [(arguments, False)]
     assert answer.content == content
+
+
+def test_a_call_may_end_reasoning_in_a_way_of_its_own() -> None:
+    """Where the tag that ends reasoning in front of content is another."""
+    tags = ReasoningTags("<|think|>", "<|end|><|begin|>assistant<|content|>")
+    call = f"<|tool_call:begin|>a<|tool_call:name|>get_time<|tool_call:args|>{OSLO_JSON}<|tool_call:end|>"
+    answers = ((f"hm<|end|><|begin|>assistant<|tool_calls|>{call}", "", 1), (f"hm{tags.end}Hi", "Hi", 0))
+    for text, content, n_calls in answers:
+        for size in (1, 7, len(text)):
+            parser = AnswerParser(BY_NAME["solar"], TOOLS, reasoning=tags, is_open=True)
+            pieces = [text[i : i + size] for i in range(0, len(text), size)]
+            answer = ParsedAnswer.of([*(event for piece in pieces for event in parser.feed(piece)), *parser.finish()])
+            assert (answer.reasoning, answer.content, len(answer.calls)) == ("hm", content, n_calls)
 
 
 @pytest.mark.parametrize(("name", "rest"), [

@@ -10,6 +10,7 @@ from typing import Any
 from ggpy.engine.structured.closed_objects import read_schema
 from ggpy.engine.structured.compiler import WHITESPACE, inline_schema
 from ggpy.engine.structured.json_schema import parse_json, shown_json
+from ggpy.engine.structured.tagged_arguments import ArgumentTags, tagged_rules
 from ggpy.engine.structured.tokens import GrammarTokens
 from ggpy.errors import GrammarError
 
@@ -24,10 +25,11 @@ class ToolCalls:
     `tools` are `{"name": ..., "parameters": schema}`, or that as "function" of an object, as in the OpenAI API. A call
     is `begin {"name": ..., "arguments": ...} end`. With `between`, several calls are one such text with that between
     them; without, each has its own begin and end, with or without a line break before it. Whitespace may stand between
-    these texts and a call. With `name_end`, a call is no object but `name_begin name name_end {...} arguments_end`,
-    and `is_numbered` puts ":0" and the like behind the name. With `is_free`, anything follows the `name_end` of the
-    first call, the control tokens in `marks` too. With `content`, a schema, JSON that meets it may take the place of
-    all calls.
+    these texts and a call. With `name_end`, a call is no object but `name_begin name name_end {...} arguments_end`, and
+    `is_numbered` puts ":0" and the like behind the name. With `id_end`, a new id, ten letters or digits, and that stand
+    in front of the name. With `tags`, arguments are no JSON but stand between ArgumentTags. With `is_free`, anything
+    follows the `name_end` of the first call, the control tokens in `marks` too. With `content`, a schema, JSON that
+    meets it may take the place of all calls.
     """
 
     tools: Sequence[Mapping[str, Any]]
@@ -42,6 +44,8 @@ class ToolCalls:
     name_end: str | None = None
     arguments_end: str = ""
     is_numbered: bool = False
+    id_end: str = ""
+    tags: Mapping[str, str] | None = None
     is_free: bool = False
     marks: Sequence[str] = ()
     content: Mapping[str, Any] | bool | None = None
@@ -62,14 +66,19 @@ def tool_grammar(source: str, tokens: GrammarTokens) -> str:
                 else f" ({symbols(calls.between, tokens)} body)*")
     first = f"{first_begin} body {end}{more}" if calls.between is None else f"{first_begin} body{more} {end}"
     content = "" if calls.content is None else " | content"
-    lines = [f"start: {first}{content}", f"WS: /{WHITESPACE}/", "NUMBER: /:[0-9]{1,3}/", "TEXT: /(?s:.+)/"]
+    lines = [f"start: {first}{content}", f"WS: /{WHITESPACE}/", "NUMBER: /:[0-9]{1,3}/", "ID: /[a-z0-9]{10}/",
+             "TEXT: /(?s:.+)/"]
     names: list[str] = []
+    tags = None if calls.tags is None else ArgumentTags.read(calls.tags, "$.tags")
     for i, tool in enumerate(calls.tools):
         name, schema = _tool(tool, f"$.tools[{i}]")
         if name in names:
             raise GrammarError(f"$.tools[{i}].name: there is a tool {shown_json(name)} before it")
         names.append(name)
         lines.append(f"call{i}: {_call(calls, name, f'arguments{i}', tokens)}")
+        if tags is not None:
+            lines += tagged_rules(f"arguments{i}", schema, tags, tokens)
+            continue
         arguments = _anything(calls, tokens) if calls.is_free else f"%json {inline_schema(schema)}"
         lines.append(f"arguments{i}: {arguments}")
     before = " WS?" if calls.begin and calls.name_end is None else ""
@@ -84,10 +93,11 @@ def _call(calls: ToolCalls, name: str, arguments: str, tokens: GrammarTokens) ->
     """The rule of a call of the tool `name`; `arguments` is that of its arguments."""
     if calls.name_end is not None:
         number = "NUMBER" if calls.is_numbered else ""
-        return " ".join((symbols(calls.name_begin, tokens), _literal(name), number, symbols(calls.name_end, tokens),
-                         arguments, symbols(calls.arguments_end, tokens)))
+        call_id = f"ID {symbols(calls.id_end, tokens)}" if calls.id_end else ""
+        return " ".join((symbols(calls.name_begin, tokens), call_id, literal(name), number,
+                         symbols(calls.name_end, tokens), arguments, symbols(calls.arguments_end, tokens)))
     parts = ["{", json.dumps(calls.name_key), ":", json.dumps(name), ",", json.dumps(calls.arguments_key), ":"]
-    return f"{' WS? '.join(map(_literal, parts))} WS? {arguments} WS? {_literal('}')}"
+    return f"{' WS? '.join(map(literal, parts))} WS? {arguments} WS? {literal('}')}"
 
 
 def _anything(calls: ToolCalls, tokens: GrammarTokens) -> str:
@@ -99,7 +109,8 @@ def _anything(calls: ToolCalls, tokens: GrammarTokens) -> str:
 
 def _read(value: Any) -> ToolCalls:
     types = {"tools": list, "is_parallel": bool, "has_begun": bool, "is_numbered": bool, "between": (str, type(None)),
-             "name_end": (str, type(None)), "is_free": bool, "marks": list, "content": (dict, bool, type(None))}
+             "name_end": (str, type(None)), "is_free": bool, "marks": list, "content": (dict, bool, type(None)),
+             "tags": (dict, type(None))}
     if not isinstance(value, dict) or not isinstance(value.get("tools"), list) or not value["tools"]:
         raise GrammarError(f"$.tools: expected a list of tools, found {shown_json(value)}")
     if len(value["tools"]) > MAX_TOOLS:
@@ -129,14 +140,14 @@ def symbols(text: str, tokens: GrammarTokens) -> str:
     pending = b""
     for token in tokens.encode(text, parse_special=True):
         if token in tokens.special:
-            found += [_literal(pending.decode())] if pending else []
+            found += [literal(pending.decode())] if pending else []
             found.append(f"<[{token}]>")
             pending = b""
         else:
             pending += tokens.pieces[token]
-    found += [_literal(pending.decode())] if pending else []
+    found += [literal(pending.decode())] if pending else []
     return " ".join(found) or '""'
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
     return "/" + "".join(f"\\x{{{ord(c):X}}}" for c in text) + "/"

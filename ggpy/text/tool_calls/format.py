@@ -12,11 +12,22 @@ from ggpy.text.tool_calls.tool_list import ToolList
 
 
 @dataclass(frozen=True, slots=True)
+class ArgumentTags:
+    """An argument is `key_begin key text_begin text value_end`, or `key_begin key json_begin JSON value_end`."""
+
+    key_begin: str
+    text_begin: str
+    json_begin: str
+    value_end: str
+
+
+@dataclass(frozen=True, slots=True)
 class CallShape:
     """Calls as a grammar has to write them: `begin {name_key: name, arguments_key: arguments} end`.
 
     With `between`, several stand between one `begin` and `end`, that between them. With `name_end`, a call is
-    `name_begin name name_end arguments arguments_end`; `is_numbered` puts ":0", ":1" and so on behind names.
+    `name_begin name name_end arguments arguments_end`; `is_numbered` puts ":0", ":1" and so on behind names, and with
+    `id_end` an id of the model's own and that stand in front of them. With `tags`, arguments are no JSON.
     """
 
     begin: str = ""
@@ -28,11 +39,13 @@ class CallShape:
     name_end: str | None = None
     arguments_end: str = ""
     is_numbered: bool = False
+    id_end: str = ""
+    tags: ArgumentTags | None = None
 
     def texts(self) -> tuple[str, ...]:
         """The texts that stand in every call."""
         keys = ("name_key", "arguments_key") if self.name_end is None else ()
-        values = (self.begin, self.end, self.name_begin, self.name_end, self.arguments_end,
+        values = (self.begin, self.end, self.name_begin, self.id_end, self.name_end, self.arguments_end,
                   *(f'"{getattr(self, key)}"' for key in keys))
         return tuple(text for text in values if text)
 
@@ -44,7 +57,6 @@ class CallOpening:
     before: str
     behind: str
     has_json: bool = False      # the arguments follow as JSON, and nothing else
-    reasoning: tuple[str, str] | None = None    # around reasoning in front of it, if not the template's tags
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +73,7 @@ class ToolFormat(ABC):
     marks: tuple[str, ...] = ()
     shape: CallShape | None = None
     opening: CallOpening | None = None      # for want of a shape
+    call_reasoning: tuple[str, str] | None = None   # around reasoning in front of calls, if not the template's tags
     told_by: tuple[str, ...] = ()   # what all stands in templates that describe the format; (): the first begin
     dropped: tuple[str, ...] = ()   # tags that are no part of the content
     reads_reasoning: bool = False   # reasoning is told by the format's own rules
@@ -69,8 +82,11 @@ class ToolFormat(ABC):
 
     @property
     def triggers(self) -> tuple[str, ...]:
-        """Texts behind which the grammar of `shape` holds, its `begin` being there; () if nothing announces a call."""
-        return (self.shape.begin,) if self.shape is not None and self.shape.begin else ()
+        """Texts behind which the grammar of `shape` holds, its `begin` being there; () if nothing announces a call.
+
+        Whitespace between tags is the model's own affair, unless a call has to come.
+        """
+        return (self.shape.begin,) if self.shape is not None and self.shape.begin and self.shape.tags is None else ()
 
     @property
     def traces(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from ggpy.text.tool_calls.output import Output
 from ggpy.text.tool_calls.scanner import Scanner, Steps
 from ggpy.text.tool_calls.tool_list import ToolList
 
-_RECIPIENT = ">>>"
+RECIPIENT = ">>>"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,15 +35,15 @@ class Recipients(ToolFormat):
 
     def read(self, s: Scanner, out: Output, tools: ToolList) -> Steps[None]:
         s.save()
-        yield from s.take(_RECIPIENT)
+        yield from s.take(RECIPIENT)
         while True:
-            is_message = yield from self.read_calls(_RECIPIENT, s, out, tools)
+            is_message = yield from self.read_calls(RECIPIENT, s, out, tools)
             unread = s.saved()
             if out.is_in_call:
                 out.end(is_complete=False)
             elif not is_message:
                 out.content(unread)
-            begin = yield from s.until((_RECIPIENT,), out.content)
+            begin = yield from s.until((RECIPIENT,), out.content)
             if begin is None:
                 return
             s.save(len(begin))
@@ -66,7 +66,7 @@ class Recipients(ToolFormat):
         key = next(iter(tools.parameters(name)), "code")
         out.begin(name)
         out.arguments(f'{{{json.dumps(key)}: "')
-        yield from s.before(_RECIPIENT, lambda text: emit_code(text, out))
+        yield from s.before(RECIPIENT, lambda text: emit_code(text, out))
         out.arguments('"}')
         out.end()
         return True

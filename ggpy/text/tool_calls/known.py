@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ggpy.text.tool_calls.code_calls import PYTHON_TAG
-from ggpy.text.tool_calls.format import CallOpening, CallShape, ToolFormat
-from ggpy.text.tool_calls.functionary import FunctionTags, Recipients
+from ggpy.text.tool_calls.format import ArgumentTags, CallOpening, CallShape, ToolFormat
+from ggpy.text.tool_calls.functionary import RECIPIENT, FunctionTags, Recipients
 from ggpy.text.tool_calls.gemma import GemmaCalls
 from ggpy.text.tool_calls.harmony import MARKS, Harmony
 from ggpy.text.tool_calls.json_calls import JsonCalls, tagged
@@ -67,15 +67,27 @@ SOLAR = NamedCalls(
     name="solar", begins=("<|tool_calls|>", "<|tool_call:begin|>"), call_begins=("<|tool_call:begin|>",),
     id_separator="<|tool_call:name|>", id_is_first=True, separators=("<|tool_call:args|>",),
     ends=("<|tool_call:end|>",),
-    marks=("<|tool_calls|>", "<|tool_call:begin|>", "<|tool_call:name|>", "<|tool_call:args|>", "<|tool_call:end|>"))
+    marks=("<|tool_calls|>", "<|tool_call:begin|>", "<|tool_call:name|>", "<|tool_call:args|>", "<|tool_call:end|>"),
+    dropped=("<|content|>", "<|end|><|begin|>assistant"), call_reasoning=("<|think|>", "<|end|><|begin|>assistant"),
+    shape=CallShape("<|tool_calls|>", "", "", name_begin="<|tool_call:begin|>", id_end="<|tool_call:name|>",
+                    name_end="<|tool_call:args|>", arguments_end="<|tool_call:end|>"))
 FUNCTIONARY_TAGS = FunctionTags(name="functionary-tags", begins=("<function=", PYTHON_TAG), separators=(">",),
                                 ends=("</function>",), marks=("<function=", "</function>", PYTHON_TAG),
                                 shape=CallShape("<function=", "</function>", name_end=">"))
-FUNCTIONARY = Recipients(name="functionary")
+FUNCTIONARY = Recipients(name="functionary", shape=CallShape(between=RECIPIENT, name_end="\n"))
 HARMONY = Harmony(name="harmony", marks=MARKS, reads_reasoning=True, content_begin="<|channel|>final<|message|>",
                   told_by=("<|channel|>", "analysis"), opening=CallOpening(
-                      "<|channel|>commentary to=functions.", " <|constrain|>json<|message|>", has_json=True,
-                      reasoning=("<|channel|>analysis<|message|>", "<|end|><|start|>assistant")))
+                      "<|channel|>commentary to=functions.", " <|constrain|>json<|message|>", has_json=True),
+                  call_reasoning=("<|channel|>analysis<|message|>", "<|end|><|start|>assistant"))
+
+
+def _dsml(section: str) -> CallShape:
+    """The calls of DeepSeek's markup, in a section of that name."""
+    return CallShape(
+        f"<｜DSML｜{section}>\n", f"</｜DSML｜{section}>", "", name_begin='<｜DSML｜invoke name="', name_end='">\n',
+        arguments_end="</｜DSML｜invoke>\n", tags=ArgumentTags(
+            '<｜DSML｜parameter name="', '" string="true">', '" string="false">', "</｜DSML｜parameter>\n"))
+
 
 QWEN_CODER = TaggedCalls(
     name="qwen-coder", begins=("<tool_call>", "<function="), call_begin="<function=", name_end=">",
@@ -101,7 +113,10 @@ DEEPSEEK_TAGS = TaggedCalls(
     name="deepseek-tags", begins=("<｜DSML｜function_calls>", "<｜DSML｜tool_calls>"),
     call_begin='<｜DSML｜invoke name="', name_end='">', key_begin='<｜DSML｜parameter name="', key_end='"',
     has_attributes=True, value_end="</｜DSML｜parameter>", call_end="</｜DSML｜invoke>",
-    section_ends=("</｜DSML｜function_calls>", "</｜DSML｜tool_calls>"), marks=("｜DSML｜",))
+    section_ends=("</｜DSML｜function_calls>", "</｜DSML｜tool_calls>"), marks=("｜DSML｜",),
+    shape=_dsml("function_calls"))
+DEEPSEEK_TOOL_TAGS = replace(DEEPSEEK_TAGS, name="deepseek-tool-tags", begins=DEEPSEEK_TAGS.begins[::-1],
+                             shape=_dsml("tool_calls"))
 MINICPM = TaggedCalls(
     name="minicpm", begins=('<function name="',), call_begin='<function name="', name_end='">',
     key_begin='<param name="', key_end='">', value_end="</param>", call_end="</function>",
@@ -117,7 +132,7 @@ GEMMA = GemmaCalls(name="gemma", begins=("<|tool_call>",), ends=("<tool_call|>",
                    marks=("<|tool_call>", "<tool_call|>", '<|"|>'), opening=CallOpening("<|tool_call>call:", "{"))
 
 FORMATS: tuple[ToolFormat, ...] = (
-    HARMONY, KIMI, DEEPSEEK_R1, DEEPSEEK, DEEPSEEK_TAGS, SOLAR, MISTRAL_LIST, MISTRAL, COMMAND_R7B, COMMAND_R,
-    FUNCTIONARY_TAGS, FUNCTIONARY, LLAMA, HERMES, APRIEL, MINIMAX_M1, NEMOTRON, GRANITE, FIREFUNCTION, GIGACHAT,
-    GIGACHAT_ROLE, APERTUS, GLM, QWEN_CODER, SEED, MINIMAX, MINICPM, LFM, FUNCTION_GEMMA, GEMMA, GENERIC,
+    HARMONY, KIMI, DEEPSEEK_R1, DEEPSEEK, DEEPSEEK_TAGS, DEEPSEEK_TOOL_TAGS, SOLAR, MISTRAL_LIST, MISTRAL, COMMAND_R7B,
+    COMMAND_R, FUNCTIONARY_TAGS, FUNCTIONARY, LLAMA, HERMES, APRIEL, MINIMAX_M1, NEMOTRON, GRANITE, FIREFUNCTION,
+    GIGACHAT, GIGACHAT_ROLE, APERTUS, GLM, QWEN_CODER, SEED, MINIMAX, MINICPM, LFM, FUNCTION_GEMMA, GEMMA, GENERIC,
 )

@@ -97,9 +97,20 @@ class AnswerParser:
                 out.end_reasoning(begin)
                 return
         out.begin_reasoning(begin)
-        end = yield from s.until((tags.end,), out.reasoning)
+        end = yield from s.until((tags.end, *self._calls_behind_reasoning()), out.reasoning)
+        if end is not None and end != tags.end:         # the call that ends it begins with its last tag
+            assert self._format is not None
+            n_call = len(self._format.begins[0])
+            s.unread(n_call)
+            end = end[:-n_call]
         if end is not None:
             out.end_reasoning(end)
+
+    def _calls_behind_reasoning(self) -> tuple[str, ...]:
+        """What calls begin with behind reasoning, where that is not what content does."""
+        if self._format is None or self._format.call_reasoning is None:
+            return ()
+        return (self._format.call_reasoning[1] + self._format.begins[0],)
 
 
 def parse_answer(text: str, tool_format: ToolFormat | None = None, tools: Sequence[Mapping[str, Any]] | None = None,

@@ -134,6 +134,10 @@ class Scanner:
         found = yield from self.until((text,), emit)
         self._pos -= len(found or "")
 
+    def unread(self, n: int) -> None:
+        """Have the last `n` characters read again."""
+        self._pos -= n
+
     def rest(self, emit: Emit) -> Steps[None]:
         """Hand all that is left to `emit`."""
         while True:

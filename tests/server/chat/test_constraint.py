@@ -13,7 +13,8 @@ from ggpy.errors import RequestError
 from ggpy.server.chat.constraint import ToolChoice, ToolName, answer_constraint, check_choice
 from ggpy.server.errors import FieldError
 from ggpy.text.reasoning import THINK
-from ggpy.text.tool_calls import FORMATS, AnswerStyle
+from ggpy.text.tool_calls import FORMATS, AnswerStyle, parse_answer
+from tests.engine.grammars import accepts
 
 BY_NAME = {each.name: each for each in FORMATS}
 TOOLS = [{"type": "function", "function": {"name": name}} for name in ("f", "g")]
@@ -76,6 +77,35 @@ def test_formats_without_json_are_left_to_the_model() -> None:
     source = json.loads(found.source)
     assert (source["begin"], names(found), source["name_end"]) == ("<tool_call>\n<function=", ["g"], ">\n")
     assert source["is_free"]
+
+
+DSML = ('<｜DSML｜{0}>\n<｜DSML｜invoke name="f">\n<｜DSML｜parameter name="a" string="false">1</｜DSML｜parameter>\n'
+        '<｜DSML｜parameter name="b" string="true">x <y\n</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜{0}>')
+
+
+@pytest.mark.parametrize(("name", "text", "wrong"), [
+    ("deepseek-tags", DSML.format("function_calls"), ">1<"), ("deepseek-tool-tags", DSML.format("tool_calls"), ">1<"),
+    ("functionary", 'f\n{"a": 1, "b": "x <y\\n"}', '1,'),
+    ("solar", '<|tool_calls|><|tool_call:begin|>abcdefghi0<|tool_call:name|>f<|tool_call:args|>{"a": 1, "b": "x <y\\n"}'
+              '<|tool_call:end|>', "1,")])
+def test_calls_that_have_to_come_are_those_that_are_read(name: str, text: str, wrong: str) -> None:
+    """What the grammar lets a model write, the parser takes for that call; arguments meet their schemas."""
+    tools: list[Any] = [{"type": "function", "function": {"name": "f", "parameters": {
+        "type": "object", "required": ["a", "b"],
+        "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}}}}]
+    found = constraint(AnswerStyle(BY_NAME[name], THINK, False), choice="required", tools=tools)
+    assert (found.after, found.reasoning) == ((), None)
+    assert accepts("tools", found.source, text)
+    assert not accepts("tools", found.source, text.replace(wrong, wrong.replace("1", "true")))
+    assert not accepts("tools", found.source, "Hello")
+    (call,) = parse_answer(text, BY_NAME[name], tools).calls
+    assert (call.name, json.loads(call.arguments)) == ("f", {"a": 1, "b": "x <y\n"})
+
+
+def test_solar_thinks_in_front_of_a_call_that_has_to_come() -> None:
+    """What stands between reasoning and calls is not what stands before content."""
+    found = constraint(AnswerStyle(BY_NAME["solar"], THINK, True), choice="required", is_open=True)
+    assert found.reasoning == ("", "<|end|><|begin|>assistant")
 
 
 def test_a_call_on_a_channel_of_its_own_comes_behind_reasoning() -> None:
