@@ -74,6 +74,7 @@ class SamplingMemory:
 
     def _write(self, i: int, sampler: Sampler, row: NDArray[np.int64]) -> None:
         """Put the row of a sampler into place `i`, where it stays as long as that sampler has it."""
+        self._samplers[i] = None
         self._rows[i] = row
         self._rows[i, ROW.result // 8] = address_of(self._results) + 8 * RESULT_WORDS * i
         self._samplers[i] = sampler if sampler.has_steady_row else None
