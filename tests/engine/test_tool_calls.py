@@ -74,6 +74,17 @@ def test_arguments_may_stand_between_tags(end: str, arguments: str, is_right: bo
     assert accepts("tools", source, "<f=now></f>")
 
 
+@pytest.mark.parametrize(("others", "right", "wrong"), [
+    (True, "<k=a>x</k><k=b>1</k>", "<k=a!>1</k>"), ({"type": "integer"}, "<k=a!>1</k>", "<k=a>x</k>"),
+    (False, "", "<k=a>x</k>")])
+def test_arguments_between_tags_may_have_any_names(others: Any, right: str, wrong: str) -> None:
+    """Where the schema says so."""
+    tool = {"name": "set", "parameters": {"type": "object", "additionalProperties": others}}
+    source = ToolCalls(tools=[tool], begin="<f=", name_end=">", end="</f>", tags=TAGS).source()
+    assert accepts("tools", source, f"<f=set>{right}</f>")
+    assert not accepts("tools", source, f"<f=set>{wrong}</f>")
+
+
 def test_a_begin_may_be_a_control_token() -> None:
     """As in the vocabularies of many models; its characters one by one are not the same."""
     constraint = start("tools", calls(begin="<call>", end="<call>"))

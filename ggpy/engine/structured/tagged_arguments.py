@@ -12,6 +12,8 @@ from ggpy.engine.structured.tokens import GrammarTokens
 from ggpy.errors import GrammarError
 
 DEFINITIONS = ("$defs", "definitions")
+OTHERS = "additionalProperties"
+ANY_KEY = r"/[A-Za-z0-9_.\-]{1,64}/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,28 +37,43 @@ class ArgumentTags:
 def tagged_rules(rule: str, schema: Any, tags: ArgumentTags, tokens: GrammarTokens) -> Iterator[str]:
     """Rules of a grammar, the first of which is `rule`: the arguments that `schema` names, in its order.
 
-    `schema` is one that `read_schema` has made. Those that are not required may be left out.
+    `schema` is one that `read_schema` has made. Those that are not required may be left out; others may follow where it
+    says so.
     """
+    known = schema if isinstance(schema, dict) else {}
+    properties, required, others = known.get("properties", {}), known.get("required", []), known.get(OTHERS, False)
+    places = [f"{rule}_{i}" + ("" if key in required else "?") for i, key in enumerate(properties)]
+    if others is not False:
+        places.append(f"{rule}_other*")
+    yield f"{rule}: {' '.join(places) or chr(34) * 2}"
+    shared = {key: known[key] for key in DEFINITIONS if key in known}
+    for i, (key, each) in enumerate(properties.items()):
+        yield from _argument(f"{rule}_{i}", key, _with(shared, each), tags, tokens)
+    if others is not False:
+        other = {"type": "string"} if others is True else _with(shared, others)
+        yield from _argument(f"{rule}_other", None, other, tags, tokens)
+
+
+def _with(shared: dict[str, Any], schema: Any) -> Any:
+    """`schema`, with what it may refer to."""
+    return {**shared, **schema} if isinstance(schema, dict) else schema
+
+
+def _argument(rule: str, key: str | None, schema: Any, tags: ArgumentTags, tokens: GrammarTokens) -> Iterator[str]:
+    """Rules of one argument; `key` None: of any name."""
     from ggpy.engine.structured.tool_calls import literal, symbols
 
-    properties = schema.get("properties", {}) if isinstance(schema, dict) else {}
-    required = schema.get("required", []) if isinstance(schema, dict) else []
-    places = [f"{rule}_{i}" + ("" if key in required else "?") for i, key in enumerate(properties)]
-    yield f"{rule}: {' '.join(places) or chr(34) * 2}"
-    shared = {key: schema[key] for key in DEFINITIONS if key in schema} if properties else {}
-    for i, (key, each) in enumerate(properties.items()):
-        begin, value = f"{symbols(tags.key_begin, tokens)} {literal(key)}", f"{rule}_{i}_value"
-        end = symbols(tags.value_end, tokens)
-        choices = texts_of(each)
-        if choices is not None:
-            yield f"{rule}_{i}: {begin} {symbols(tags.text_begin, tokens)} {value}"
-            if choices:
-                yield f"{value}: ({' | '.join(map(literal, choices))}) {end}"
-            else:
-                yield from text_rules(value, tags.value_end, tokens)
-        else:
-            yield f"{rule}_{i}: {begin} {symbols(tags.json_begin, tokens)} {value} {end}"
-            yield f"{value}: %json {inline_schema({**shared, **each} if isinstance(each, dict) else each)}"
+    begin = f"{symbols(tags.key_begin, tokens)} {ANY_KEY if key is None else literal(key)}"
+    end, choices = symbols(tags.value_end, tokens), texts_of(schema)
+    if choices is None:
+        yield f"{rule}: {begin} {symbols(tags.json_begin, tokens)} {rule}_value {end}"
+        yield f"{rule}_value: %json {inline_schema(schema)}"
+        return
+    yield f"{rule}: {begin} {symbols(tags.text_begin, tokens)} {rule}_value"
+    if choices:
+        yield f"{rule}_value: ({' | '.join(map(literal, choices))}) {end}"
+    else:
+        yield from text_rules(f"{rule}_value", tags.value_end, tokens)
 
 
 def texts_of(schema: Any) -> list[str] | None:

@@ -43,11 +43,11 @@ class CallShape:
     tags: ArgumentTags | None = None
 
     def texts(self) -> tuple[str, ...]:
-        """The texts that stand in every call."""
+        """The texts that stand in every call, but for whitespace between tags, which is the model's own affair."""
         keys = ("name_key", "arguments_key") if self.name_end is None else ()
         values = (self.begin, self.end, self.name_begin, self.id_end, self.name_end, self.arguments_end,
                   *(f'"{getattr(self, key)}"' for key in keys))
-        return tuple(text for text in values if text)
+        return tuple(text for each in values if each and (text := each if self.tags is None else each.strip()))
 
 
 @dataclass(frozen=True, slots=True)

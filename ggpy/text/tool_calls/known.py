@@ -93,22 +93,27 @@ QWEN_CODER = TaggedCalls(
     name="qwen-coder", begins=("<tool_call>", "<function="), call_begin="<function=", name_end=">",
     key_begin="<parameter=", key_end=">", value_end="</parameter>", call_end="</function>",
     section_ends=("</tool_call>",), is_on_lines=True, marks=("<tool_call>", "</tool_call>"),
-    opening=CallOpening("<tool_call>\n<function=", ">\n"))
+    shape=CallShape("<tool_call>\n<function=", "</function>\n</tool_call>", name_end=">\n",
+                    tags=ArgumentTags("<parameter=", ">\n", ">\n", "\n</parameter>\n")))
 SEED = TaggedCalls(
     name="seed", begins=("<seed:tool_call>", "<function="), call_begin="<function=", name_end=">",
     key_begin="<parameter=", key_end=">", value_end="</parameter>", call_end="</function>",
     section_ends=("</seed:tool_call>",), marks=("<seed:tool_call>", "</seed:tool_call>"),
-    opening=CallOpening("<seed:tool_call>\n<function=", ">\n"))
+    shape=CallShape("<seed:tool_call>\n<function=", "</function>\n</seed:tool_call>", name_end=">\n",
+                    tags=ArgumentTags("<parameter=", ">", ">", "</parameter>\n")))
 GLM = TaggedCalls(
     name="glm", begins=("<tool_call>",), key_begin="<arg_key>", key_end="</arg_key>", value_begin="<arg_value>",
     value_end="</arg_value>", call_end="</tool_call>",
     marks=("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
-    opening=CallOpening("<tool_call>", "\n"))
+    shape=CallShape("<tool_call>", "</tool_call>", name_end="\n", tags=ArgumentTags(
+        "<arg_key>", "</arg_key>\n<arg_value>", "</arg_key>\n<arg_value>", "</arg_value>\n")))
 MINIMAX = TaggedCalls(
     name="minimax", begins=("<minimax:tool_call>",), call_begin='<invoke name="', name_end='">',
     key_begin='<parameter name="', key_end='">', value_end="</parameter>", call_end="</invoke>",
     section_ends=("</minimax:tool_call>",), marks=("<minimax:tool_call>", "</minimax:tool_call>"),
-    opening=CallOpening('<minimax:tool_call>\n<invoke name="', '">\n'))
+    shape=CallShape("<minimax:tool_call>\n", "</minimax:tool_call>", "", name_begin='<invoke name="', name_end='">\n',
+                    arguments_end="</invoke>\n",
+                    tags=ArgumentTags('<parameter name="', '">', '">', "</parameter>\n")))
 DEEPSEEK_TAGS = TaggedCalls(
     name="deepseek-tags", begins=("<｜DSML｜function_calls>", "<｜DSML｜tool_calls>"),
     call_begin='<｜DSML｜invoke name="', name_end='">', key_begin='<｜DSML｜parameter name="', key_end='"',
@@ -120,7 +125,8 @@ DEEPSEEK_TOOL_TAGS = replace(DEEPSEEK_TAGS, name="deepseek-tool-tags", begins=DE
 MINICPM = TaggedCalls(
     name="minicpm", begins=('<function name="',), call_begin='<function name="', name_end='">',
     key_begin='<param name="', key_end='">', value_end="</param>", call_end="</function>",
-    opening=CallOpening('<function name="', '">'))
+    shape=CallShape('<function name="', "</function>", name_end='">',
+                    tags=ArgumentTags('<param name="', '">', '">', "</param>")))
 
 LFM = PythonCalls(name="lfm", begins=("<|tool_call_start|>",), ends=("<|tool_call_end|>",), is_bare=True,
                   told_by=("List of tools: ",), marks=("<|tool_call_start|>", "<|tool_call_end|>"),

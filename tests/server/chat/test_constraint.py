@@ -70,12 +70,12 @@ def test_json_may_take_the_place_of_calls() -> None:
 
 def test_formats_without_json_are_left_to_the_model() -> None:
     """Their arguments are no JSON; a call that has to come begins with the name of a tool."""
-    style = AnswerStyle(BY_NAME["qwen-coder"], THINK, False)
+    style = AnswerStyle(BY_NAME["gemma"], THINK, False)
     assert answer_constraint(None, style, is_open=False, tools=TOOLS) is None
     assert constraint(style, NUMBER) == NUMBER
     found = constraint(style, choice=ToolName("g"))
     source = json.loads(found.source)
-    assert (source["begin"], names(found), source["name_end"]) == ("<tool_call>\n<function=", ["g"], ">\n")
+    assert (source["begin"], names(found), source["name_end"]) == ("<|tool_call>call:", ["g"], "{")
     assert source["is_free"]
 
 
@@ -85,6 +85,15 @@ DSML = ('<｜DSML｜{0}>\n<｜DSML｜invoke name="f">\n<｜DSML｜parameter name
 
 @pytest.mark.parametrize(("name", "text", "wrong"), [
     ("deepseek-tags", DSML.format("function_calls"), ">1<"), ("deepseek-tool-tags", DSML.format("tool_calls"), ">1<"),
+    ("qwen-coder", "<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n<parameter=b>\nx <y\n\n</parameter>\n"
+                   "</function>\n</tool_call>", "\n1\n"),
+    ("seed", "<seed:tool_call>\n<function=f>\n<parameter=a>1</parameter>\n<parameter=b>x <y\n</parameter>\n"
+             "</function>\n</seed:tool_call>", ">1<"),
+    ("glm", "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n<arg_key>b</arg_key>\n<arg_value>x <y\n"
+            "</arg_value>\n</tool_call>", ">1<"),
+    ("minimax", '<minimax:tool_call>\n<invoke name="f">\n<parameter name="a">1</parameter>\n<parameter name="b">x <y\n'
+                '</parameter>\n</invoke>\n</minimax:tool_call>', ">1<"),
+    ("minicpm", '<function name="f"><param name="a">1</param><param name="b">x <y\n</param></function>', ">1<"),
     ("functionary", 'f\n{"a": 1, "b": "x <y\\n"}', '1,'),
     ("solar", '<|tool_calls|><|tool_call:begin|>abcdefghi0<|tool_call:name|>f<|tool_call:args|>{"a": 1, "b": "x <y\\n"}'
               '<|tool_call:end|>', "1,")])
