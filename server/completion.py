@@ -53,7 +53,7 @@ def final_object(model: LoadedModel, answer: Answer, options: CompletionOptions)
         "index": answer.index, "content": "" if is_told else answer.text,
         "tokens": answer.tokens if options.returns_tokens and not is_told else [], "id_slot": answer.task.slot_id,
         "stop": True, "model": model.name, "tokens_predicted": len(answer.tokens), "tokens_evaluated": answer.n_prompt,
-        "generation_settings": options.settings, "prompt": model.tokenizer.decode(answer.task.prompt),
+        "generation_settings": options.settings, "prompt": prompt_text(model, answer, options),
         "has_new_line": answer.task.has_new_line, "truncated": answer.is_truncated, "stop_type": answer.stop_type,
         "stopping_word": answer.stopping_word, "tokens_cached": len(answer.computed_tokens),
         "timings": answer.timings(),
@@ -62,6 +62,12 @@ def final_object(model: LoadedModel, answer: Answer, options: CompletionOptions)
         whole["completion_probabilities"] = probability_objects(
             answer.probabilities, model.tokenizer, is_post=options.probabilities.after_sampling)
     return picked(whole, options.fields)
+
+
+def prompt_text(model: LoadedModel, answer: Answer, options: CompletionOptions) -> str:
+    """The prompt as it was read; "" if it is not told."""
+    is_told = not options.fields or "prompt" in options.fields
+    return model.tokenizer.decode(answer.task.prompt) if is_told else ""
 
 
 def picked(whole: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:

@@ -68,6 +68,8 @@ def object_tokens(prompt: Fields, tokenizer: Tokenizer) -> list[int]:
 def mixed_tokens(fields: Fields, name: str, parts: list[Any], tokenizer: Tokenizer, *, add_special: bool = True,
                  parse_special: bool = True) -> list[int]:
     """The tokens of an array of tokens and texts."""
+    if set(map(type, parts)) == {int} and min(parts) >= 0 and max(parts) < tokenizer.n_vocab:
+        return [*parts]
     tokens: list[int] = []
     for i, part in enumerate(parts):
         if isinstance(part, str):

@@ -13,6 +13,8 @@ from typing import Any
 
 from ggpy.server.settings import SIMILARITY
 
+RUN = 256               # tokens that are compared at once
+
 _task_ids = itertools.count()
 
 
@@ -94,9 +96,14 @@ class SlotBoard:
             return next((slot for slot in idle if slot.id == task.wish), None)
         if not idle:
             return None
-        shared = {slot.id: common_prefix(slot.tokens, task.prompt) for slot in idle}
-        best = max(idle, key=lambda slot: shared[slot.id])
-        if shared[best.id] > self._similarity * len(task.prompt):
+        best, n_best = idle[0], -1
+        for slot in idle:
+            n = common_prefix(slot.tokens, task.prompt)
+            if n > n_best:
+                best, n_best = slot, n
+            if n == len(task.prompt):       # none has more of it
+                break
+        if n_best > self._similarity * len(task.prompt):
             task.salt = best.salt
             return best
         return min(idle, key=lambda slot: slot.used)
@@ -104,4 +111,10 @@ class SlotBoard:
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
     """How many tokens both begin with."""
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    n, start = min(len(a), len(b)), 0
+    while start < n:
+        x, y = list(a[start : min(n, start + RUN)]), list(b[start : min(n, start + RUN)])
+        if x != y:
+            return start + next(i for i in range(len(x)) if x[i] != y[i])
+        start += RUN
+    return n
