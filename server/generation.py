@@ -166,7 +166,7 @@ async def generate(model: LoadedModel, job: Job) -> AsyncGenerator[Delta, None]:
                 take(answer, event, model, job)
                 yield Delta(answer, event.text, event.tokens, event.probabilities, answer.is_finished,
                             len(answer.tokens), answer.n_read)
-                if all(answer.is_finished for answer in answers):
+                if answer.is_finished and all(answer.is_finished for answer in answers):
                     return
     finally:
         for answer in answers:

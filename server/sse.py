@@ -43,8 +43,8 @@ async def send_frames(request: web.Request, frames: AsyncGenerator[bytes, None],
     one is the last frame, as is the end of the server. When the client goes away, aiohttp cancels this, which
     closes `frames`; a stream that is recorded goes on without a client, until it is stopped.
     """
-    output = Output(request, web.StreamResponse(headers={"Content-Type": content_type, "Cache-Control": "no-cache",
-                                                         "X-Accel-Buffering": "no"}))
+    output = Output(request, Stream(headers={"Content-Type": content_type, "Cache-Control": "no-cache",
+                                             "X-Accel-Buffering": "no"}))
     try:
         pinger = None if ping is None or ping_s <= 0 else Pinger(output, ping, ping_s)
         try:
@@ -66,6 +66,12 @@ async def send_frames(request: web.Request, frames: AsyncGenerator[bytes, None],
     finally:
         await frames.aclose()
     return output.response
+
+
+class Stream(web.StreamResponse):
+    """A response whose head goes with what is written first, in one packet."""
+
+    _send_headers_immediately = False
 
 
 class Output:
@@ -94,20 +100,20 @@ class Output:
         return self.is_begun and self._recording is not None and self._recording.is_stopped
 
     async def write(self, data: bytes) -> None:
-        await self._begin()
+        if not self.response.prepared:
+            await self._begin()
         if self._recording is not None:
             self._recording.add(data)
         if not self._is_gone:
             await self._sent(self.response.write(data), len(data))
 
     async def end(self) -> None:
-        await self._begin()
+        if not self.response.prepared:
+            await self._begin()
         if not self._is_gone:
             await self._sent(self.response.write_eof())
 
     async def _begin(self) -> None:
-        if self.response.prepared:
-            return
         async with self._beginning:     # the ping and the first frame may come at the same time
             if not self.is_begun:
                 self.is_begun = True

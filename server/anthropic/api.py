@@ -86,16 +86,18 @@ async def events(model: LoadedModel, wanted: MessageRequest, chat: PreparedChat)
     is_begun = False
     async with aclosing(stream_chat(model, chat)) as deltas:
         async for delta in deltas:
-            answer = delta.answer
+            answer, data = delta.answer, b""
             if not is_begun:
                 is_begun = True
-                yield writer.start(usage(answer, wanted, chat.job.keeps, 0))
-            if not wanted.is_warming and (data := b"".join(map(writer.write, delta.events))):
-                yield data
+                data = writer.start(usage(answer, wanted, chat.job.keeps, 0))
+            if not wanted.is_warming:
+                data += b"".join(map(writer.write, delta.events))
             if delta.is_last:
                 assert delta.finish_reason is not None, "the last delta says why"
-                yield writer.finish(ending(answer, delta.finish_reason, wanted),
-                                    usage(answer, wanted, chat.job.keeps, delta.n_generated))
+                data += writer.finish(ending(answer, delta.finish_reason, wanted),
+                                      usage(answer, wanted, chat.job.keeps, delta.n_generated))
+            if data:
+                yield data
 
 
 def ending(answer: Answer, reason: FinishReason, wanted: MessageRequest) -> Ending:

@@ -62,12 +62,13 @@ async def events(model: LoadedModel, jobs: Sequence[Job], options: CompletionOpt
     """The events of a stream; there is no [DONE]."""
     async with aclosing(generate_all(model, jobs)) as deltas:
         async for delta in deltas:
+            found = [partial_object(part, model, options) for part in parts(delta, options)]
             if not delta.tokens and not delta.is_last and options.returns_progress:
-                yield sse.frame(progress_object(delta, options))
-            for part in parts(delta, options):
-                yield sse.frame(partial_object(part, model, options))
+                found.append(progress_object(delta, options))
             if delta.is_last:
-                yield sse.frame(final_object(model, delta.answer, options))
+                found.append(final_object(model, delta.answer, options))
+            if found:
+                yield b"".join(map(sse.frame, found))
 
 
 def parts(delta: Delta, options: CompletionOptions) -> list[Delta]:

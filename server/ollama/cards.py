@@ -140,7 +140,7 @@ def plain(value: Any, *, has_arrays: bool) -> Any:
 
 def rfc3339(seconds: float) -> str:
     """A time since 1970 as JSON has it."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def parameter_text(lines: list[tuple[str, str]]) -> str:

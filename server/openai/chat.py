@@ -80,9 +80,8 @@ async def frames(model: LoadedModel, chat: PreparedChat, options: ReplyOptions) 
     writer = ChunkWriter(options, chat.job.n)
     async with aclosing(stream_chat(model, chat)) as deltas:
         async for delta in deltas:
-            for chunk in writer.chunks(delta):
-                yield sse.frame(chunk)
-    yield sse.DONE
+            if data := b"".join(map(sse.frame, writer.chunks(delta))):
+                yield data + sse.DONE if writer.is_done else data
 
 
 def end_reasoning(fields: Fields, switches: dict[str, ReasoningSwitch | None]) -> dict[str, object]:

@@ -220,8 +220,9 @@ async def events(model: LoadedModel, wanted: Wanted) -> AsyncGenerator[bytes, No
         async with aclosing(generate_all(model, wanted.jobs)) as deltas:
             async for delta in deltas:
                 answers[delta.answer.index] = delta.answer
-                for event in delta_events(model, delta, wanted, arrays[delta.answer.index]):
-                    yield sse.frame(event)
+                told = delta_events(model, delta, wanted, arrays[delta.answer.index])
+                if data := b"".join(map(sse.frame, told)):
+                    yield data
     if wanted.has_usage_event:
         ordered = [answers[i] for i in sorted(answers)]
         yield sse.frame({**wanted.head, "choices": [], "usage": usage(ordered, wanted.n)})

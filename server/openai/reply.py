@@ -18,12 +18,13 @@ from ggpy.server.probabilities import probability_objects
 from ggpy.server.replies import FINGERPRINT
 from ggpy.text.tool_calls import CallArguments, CallBegin, Content, Event, Reasoning, ToolCall
 
-_ALPHABET = string.ascii_letters + string.digits
+_ALPHABET = (string.ascii_letters + string.digits).encode()
+_LETTERS = bytes(_ALPHABET[i % len(_ALPHABET)] for i in range(256))     # one for each byte
 
 
 def new_id() -> str:
     """One such as llama-server's."""
-    return "chatcmpl-" + "".join(secrets.choice(_ALPHABET) for _ in range(32))
+    return "chatcmpl-" + secrets.token_bytes(32).translate(_LETTERS).decode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +103,11 @@ class ChunkWriter:
         self._ended: dict[int, Answer] = {}
         self._n_reasoning = 0
 
+    @property
+    def is_done(self) -> bool:
+        """Whether all answers have ended."""
+        return self._n_left == 0
+
     def chunks(self, delta: ChatDelta) -> Iterator[dict[str, Any]]:
         """Those that `delta` brings."""
         options, answer = self._options, delta.answer
@@ -127,7 +133,7 @@ class ChunkWriter:
         self._ended[answer.index] = answer
         last = self._chunk(answer.index, {}, delta.answer, delta.finish_reason)
         last |= options.native(answer)
-        has_usage = options.has_usage and self._n_left == 0
+        has_usage = options.has_usage and self.is_done
         if not has_usage:
             last["timings"] = answer.timings()
         yield last
