@@ -35,6 +35,7 @@ from ggpy.kernels.cpu.tiles import (
 ROW = 32                                # bytes of a block of activations
 TILE_OF_ROWS = TILE_HEIGHT * ROW
 MAX_SCALES = 6                          # vectors of a block
+ROWS_AT_ONCE = 4                        # to add sums
 # From `acc` on: the configuration; for a pair, and for the one before it, the number of the first block and the scales;
 # the weights, 12 lines for each block; the sums over the first and the last half of each, 32 rows
 CONFIG = SUMS_BYTES
@@ -191,10 +192,11 @@ def make_finish(term, gap):
     def finish(k, pair, n_tiled, m, da, ys, n16, acc):
         j, scales = load_i64(pair) + k * gap, scales_at(pair + LINE + k * n_scales * LINE)
         f, sums = acc + j % 8 * (64 * m), acc + SUMS + 2 * k * HALF_BYTES
-        for t in range(n_tiled):
-            s = j * m + t
-            v = value(sums_at(sums + t * LINE), n16 + (s + j * m) * 4, m * 4, scales)
-            add(f + t * 64, v, da + s * 4, ys + s * 4, scales)
+        for t in range(0, n_tiled, ROWS_AT_ONCE):
+            for i in range(t, t + ROWS_AT_ONCE):
+                s = j * m + i
+                v = value(sums_at(sums + i * LINE), n16 + (s + j * m) * 4, m * 4, scales)
+                add(f + i * 64, v, da + s * 4, ys + s * 4, scales)
 
     return finish
 
