@@ -36,6 +36,7 @@ DIALECTS: tuple[tuple[str, Callable[[Server], Sequence[Route]]], ...] = (
 )
 # served while the model loads, and whatever its state
 ALWAYS = frozenset({"", "/", "/models", "/v1/models", "/api/version", "/api/status", "/api/tags", "/api/ps"})
+WAITING = "/api/"       # clients of Ollama do not come again: their requests wait until the model is there
 
 logger = logging.getLogger("ggpy")
 
@@ -147,5 +148,6 @@ def check_state(server: Server, request: web.Request, path: str) -> None:
     """Raise LoadingError while the only model loads, and when the server ends."""
     if server.is_ending:
         raise LoadingError("the server ends")
-    if server.models.is_starting and path not in ALWAYS and not page.is_page(request, server.settings):
+    waits = path in ALWAYS or path.startswith(WAITING)
+    if server.models.is_starting and not waits and not page.is_page(request, server.settings):
         raise LoadingError("Loading model")

@@ -80,10 +80,10 @@ class ModelManager:
         """The model called `name`, loaded now if it is not; it stays so while it is used.
 
         Raises RequestError for an unknown one and for one that is not to be loaded by requests, LoadingError for the
-        only model while it loads, and what loading raises.
+        only model while it loads at first, unless `autoload` has it waited for, and what loading raises.
         """
         entry = self.asked(name)
-        if self.is_starting:
+        if self.is_starting and not autoload:
             raise LoadingError("Loading model")
         may_load = self.is_single or (self.settings.autoload if autoload is None else autoload)
         if entry.loaded is None and not may_load:

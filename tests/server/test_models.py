@@ -306,6 +306,21 @@ def test_requests_do_not_wait_for_the_only_model_to_be_loaded_first(opened: list
     asyncio.run(main())
 
 
+def test_requests_of_ollamas_clients_wait_for_the_only_model(opened: list[str]) -> None:
+    """They do not come again."""
+    async def main() -> None:
+        async with managed("a", is_single=True) as models:
+            loading = asyncio.create_task(models.load(models.single))
+            await asyncio.sleep(0.005)
+            assert models.is_starting
+            async with models.use(autoload=True) as model:
+                assert model.name == "a"
+            await loading
+
+    asyncio.run(main())
+    assert opened == ["a"]
+
+
 def test_listeners_hear_what_happens(opened: list[str]) -> None:
     """In order."""
     async def main() -> list[Any]:
