@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ggpy.backends.cpu.memory import Arena
 from ggpy.formats.kv import PAGE_TOKENS, KVType
-from ggpy.kernels.cpu import library
+from ggpy.kernels.cpu import object_loader
 from ggpy.kernels.cpu.arguments import ATTENTION, argument_block
 from ggpy.kernels.cpu.attention_memory import attention_items, attention_partials_bytes, attention_scratch_bytes
 from ggpy.kernels.cpu.kv_pages import DIM_BYTES
@@ -123,7 +123,7 @@ class Bench:
 def main() -> None:
     n_threads = int(sys.argv[1]) if len(sys.argv) > 1 else len(os.sched_getaffinity(0))
     start = time.perf_counter()
-    addresses = library.addresses(["executor.run", "executor.worker", "attention.combine",
+    addresses = object_loader.addresses(["executor.run", "executor.worker", "attention.combine",
                                    *(f"attention.attend_{kv}_{kv}" for kv in TYPES)])
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     print(f"{current_level().name}, commit {commit}, kernels ready in {time.perf_counter() - start:.1f} s")

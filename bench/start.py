@@ -56,13 +56,13 @@ def child(model: str, n_threads: int, started: float) -> dict[str, float]:
     from ggpy import LLM, SamplingParams, llm, loading
     from ggpy.backends.cpu import backend
     from ggpy.backends.cpu.weights import WeightStore
-    from ggpy.kernels.cpu import library
+    from ggpy.kernels.cpu import object_loader
     from ggpy.text import Tokenizer
 
     clock.parts["import"] = 1000 * (time.perf_counter() - start)
     for owner, name, part in ((llm, "GGUFFile", "header"), (Tokenizer, "from_metadata", "tokenizer"),
                               (loading, "build_model", "plan"), (backend, "lower", "plan"),
-                              (library, "addresses", None), (WeightStore, "load", "weights")):
+                              (object_loader, "addresses", None), (WeightStore, "load", "weights")):
         clock.watch(owner, name, part)
     start = time.perf_counter()
     with LLM(model, n_ctx=4 * N_TOKENS, n_threads=n_threads) as loaded:

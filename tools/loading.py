@@ -13,7 +13,7 @@ from rich.text import Text
 from ggpy.engine.config import SamplingParams
 from ggpy.engine.sampling import Sampler
 from ggpy.hub.resolve import resolve_model
-from ggpy.kernels.cpu import library
+from ggpy.kernels.cpu import object_loader
 from ggpy.kernels.cpu.level import current_level
 from ggpy.llm import LLM
 from ggpy.tools.keyboard import ctrl_c_once, hidden_keys
@@ -37,10 +37,10 @@ def load(spec: str, *, offline: bool = False, **options: Any) -> LLM:
 
 def compile_samplers(llm: LLM, params: SamplingParams, *, is_constrained: bool) -> None:
     """Have the samplers of `params` compiled, with progress on stderr if that takes time, so that no answer waits."""
-    names = library.missing(Sampler.kernels(params, llm.tokenizer, is_masked=is_constrained))
+    names = object_loader.missing(Sampler.kernels(params, llm.tokenizer, is_masked=is_constrained))
     if names:
         with ctrl_c_once(), hidden_keys(), KernelProgress("loading samplers") as progress:
-            library.addresses(names, progress.update)
+            object_loader.addresses(names, progress.update)
 
 
 def shortened(label: str, width: int) -> str:

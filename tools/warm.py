@@ -20,7 +20,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from ggpy.kernels.cpu import library
+    from ggpy.kernels.cpu import object_loader
     from ggpy.kernels.cpu.sample_candidates import RARE
     from ggpy.tools.loading import KernelProgress, load
 
@@ -31,5 +31,5 @@ def main(args: argparse.Namespace) -> int:
         load(spec, **model_options(args)).close()
         print(f"{spec} is ready")
     with KernelProgress("loading rare samplers") as progress:
-        library.addresses(RARE, progress.update)        # whatever requests may want
+        object_loader.addresses(RARE, progress.update)        # whatever requests may want
     return 0

@@ -38,7 +38,7 @@ from ggpy.errors import (
     RequestError,
     shown,
 )
-from ggpy.kernels.cpu import library
+from ggpy.kernels.cpu import object_loader
 from ggpy.text import StreamDecoder, Tokenizer
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class EngineCore:
         constraint = request.constraint
         if constraint is not None and not ("_grammars" in vars(self) and self._grammars.knows(constraint)):
             return True
-        return bool(library.missing(Sampler.kernels(
+        return bool(object_loader.missing(Sampler.kernels(
             request.params, self.tokenizer, is_masked=constraint is not None, keeps_left=request.keeps_left)))
 
     def prepare(self, request: Request) -> Generation:

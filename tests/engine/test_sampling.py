@@ -21,7 +21,7 @@ from ggpy.engine.sampling import Sampler, SamplingMemory
 from ggpy.engine.sampling.chain import make_chain, methods_of
 from ggpy.engine.sampling.dry import NO_BREAKERS, Breakers
 from ggpy.errors import ConfigError, GgpyError
-from ggpy.kernels.cpu import library
+from ggpy.kernels.cpu import object_loader
 from ggpy.kernels.cpu.sample_candidates import CALLS, COMMON, RARE
 from ggpy.kernels.cpu.team import Team
 from ggpy.text import Tokenizer
@@ -389,7 +389,7 @@ def test_company_and_threads_change_nothing() -> None:
     logits = rng.normal(0, 2, (5, 7, 40_000)).astype(np.float32)
     alone = [[sample(sampler, rows[i]) for rows in logits] for i, sampler in enumerate(map(Sampler, params))]
     samplers, together = [Sampler(p) for p in params], []
-    with Team(3, library.addresses(["executor.run", "executor.worker"])) as team:
+    with Team(3, object_loader.addresses(["executor.run", "executor.worker"])) as team:
         memory = SamplingMemory(team)
         for rows in logits:
             choices = [(i, sampler, (), None) for i, sampler in enumerate(samplers)]
@@ -479,6 +479,6 @@ def test_kernels_can_be_told_before_there_is_a_sampler(
         asked.extend(names)
         return dict.fromkeys(names, 1)
 
-    monkeypatch.setattr(library, "addresses", addresses)
+    monkeypatch.setattr(object_loader, "addresses", addresses)
     Sampler.for_tokenizer(params, tokenizer, is_masked=True)
     assert sorted(asked) == sorted(Sampler.kernels(params, tokenizer, is_masked=True))

@@ -167,7 +167,7 @@ def test_cold_samplers_have_to_be_compiled(
     core = make_driver().core
     greedy, mirostat = Request([1], SamplingParams(temperature=0)), Request([1], SamplingParams(mirostat=2))
     core.prepare(greedy)
-    monkeypatch.setattr("ggpy.kernels.cpu.library.read_object", lambda path: None)
-    monkeypatch.setattr("ggpy.kernels.cpu.library._addresses", {"sample_order.best": 1})
+    monkeypatch.setattr("ggpy.kernels.cpu.object_loader.read_object", lambda path: None)
+    monkeypatch.setattr("ggpy.kernels.cpu.object_loader._addresses", {"sample_order.best": 1})
     assert not core.must_compile(greedy)
     assert core.must_compile(mirostat)

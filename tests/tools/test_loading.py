@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from ggpy.engine.config import SamplingParams
-from ggpy.kernels.cpu import compile_workers, library
+from ggpy.kernels.cpu import compile_workers, object_loader
 from ggpy.kernels.cpu.sample_candidates import COMMON
 from ggpy.text import Tokenizer
 from ggpy.tools.loading import KernelProgress, compile_samplers, shortened
@@ -61,14 +61,14 @@ def test_samplers_that_have_to_be_compiled_are_announced(
 ) -> None:
     """Once: then they are there."""
     llm, params = SimpleNamespace(tokenizer=Tokenizer.from_metadata(byte_bpe())), SamplingParams(mirostat=2)
-    monkeypatch.setattr(library, "_addresses", dict.fromkeys(COMMON, 1))
-    monkeypatch.setattr(library, "read_object", lambda path: None)
+    monkeypatch.setattr(object_loader, "_addresses", dict.fromkeys(COMMON, 1))
+    monkeypatch.setattr(object_loader, "read_object", lambda path: None)
 
-    def compile_all(names: list[str], progress: library.Progress) -> None:
-        library._addresses.update(dict.fromkeys(names, 1))
+    def compile_all(names: list[str], progress: object_loader.Progress) -> None:
+        object_loader._addresses.update(dict.fromkeys(names, 1))
         progress("", 0, len(names))
 
-    monkeypatch.setattr(library, "compile_kernels", compile_all)
+    monkeypatch.setattr(object_loader, "compile_kernels", compile_all)
     for _ in range(2):
         compile_samplers(llm, params, is_constrained=False)     # type: ignore[arg-type]
     assert capsys.readouterr().err == "loading samplers: preparing 4 kernels; they are kept for the next time\n"

@@ -8,7 +8,7 @@ import pytest
 
 from ggpy import cli
 from ggpy.hub import catalogue
-from ggpy.kernels.cpu import library
+from ggpy.kernels.cpu import object_loader
 from ggpy.kernels.cpu.sample_candidates import RARE
 from ggpy.tools import loading
 
@@ -28,11 +28,11 @@ def warmed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(loading, "load", Loaded)
 
-    def addresses(names: Sequence[str], progress: library.Progress) -> None:
+    def addresses(names: Sequence[str], progress: object_loader.Progress) -> None:
         events.append(f"{len(names)} samplers")
         progress("", 0, len(names))
 
-    monkeypatch.setattr(library, "addresses", addresses)
+    monkeypatch.setattr(object_loader, "addresses", addresses)
     return events
 
 

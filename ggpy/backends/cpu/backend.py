@@ -24,7 +24,7 @@ from ggpy.gguf import GGUFFile, TensorInfo
 from ggpy.graph.lower import lower
 from ggpy.graph.ops import ExpertLinear, Graph, Linear, Route, RowKind
 from ggpy.graph.plan import Plan
-from ggpy.kernels.cpu import library
+from ggpy.kernels.cpu import object_loader
 from ggpy.kernels.cpu.arguments import LINEAR_BYTES, ROUTE_SCRATCH_BYTES
 from ggpy.kernels.cpu.attention_memory import attention_partials_bytes, attention_scratch_bytes
 from ggpy.kernels.cpu.packing import embed_kernel, packing_of
@@ -54,7 +54,7 @@ class CpuBackend:
                  table_pages: int | None = None, max_tokens: int = 512, max_outputs: int | None = None,
                  compute: Compute = "int8",
                  cache_type_k: KVType = "f16", cache_type_v: KVType = "f16", repack: Repack = "auto",
-                 adapters: Sequence[Adapter] = (), progress: library.Progress | None = None) -> None:
+                 adapters: Sequence[Adapter] = (), progress: object_loader.Progress | None = None) -> None:
         if n_threads < 1 or max_tokens < 1:
             raise ConfigError(f"n_threads={n_threads}, max_tokens={max_tokens}: each must be at least 1")
         self._gguf, self.max_tokens = gguf, max_tokens
@@ -73,7 +73,7 @@ class CpuBackend:
         self._make_work_memory(n_threads)
         self._key_offsets = _key_offsets(self.plan, cache_type_k)
         self._encode(n_threads, has_adapters=bool(adapters))
-        addresses = library.addresses(self.kernel_names(), progress)
+        addresses = object_loader.addresses(self.kernel_names(), progress)
         self.team = Team(n_threads, addresses)
         self.weights.load(self.team, addresses)
         self._tape = Tape(self.entries, addresses, self.plan)
@@ -123,7 +123,7 @@ class CpuBackend:
 
     def kernel_names(self) -> list[str]:
         """Every kernel that this model needs here, and those that choose tokens unless a request wants others."""
-        return sorted(self._kernels | self.weights.pack_kernels() | set(library.TEAM_KERNELS) | set(COMMON_SAMPLERS))
+        return sorted({*self._kernels, *self.weights.pack_kernels(), *object_loader.TEAM_KERNELS, *COMMON_SAMPLERS})
 
     def forward(self, sequences: Sequence[StepSequence]) -> npt.NDArray[np.float32]:
         """Logits of one step; see Backend.forward."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ggpy.arrays import Float32
 from ggpy.engine.sampling.sampler import Mask, Sampler
-from ggpy.kernels.cpu import library
+from ggpy.kernels.cpu import object_loader
 from ggpy.kernels.cpu.address import address_of
 from ggpy.kernels.cpu.arguments import argument_block
 from ggpy.kernels.cpu.sample_candidates import CANDIDATES, RESULT, ROW, ROWS, WORK_BYTES, work_bytes
@@ -31,7 +31,7 @@ class SamplingMemory:
 
     def __init__(self, team: Team | None = None) -> None:
         self._team = team
-        self._address = library.addresses([RUN])[RUN]
+        self._address = object_loader.addresses([RUN])[RUN]
         self._call = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(self._address)
         self._rows = np.empty((0, ROW_WORDS), np.int64)
         self._words = self._rows.ravel().data       # the same; a number is put there more quickly

@@ -13,7 +13,7 @@ from ggpy.engine.probabilities import TokenProbability, of_weights
 from ggpy.engine.sampling.chain import kernels_of, make_chain, methods_of, uses_dry, window_length
 from ggpy.engine.sampling.dry import NO_BREAKERS, Breakers, breakers_of
 from ggpy.errors import GgpyError
-from ggpy.kernels.cpu import library
+from ggpy.kernels.cpu import object_loader
 from ggpy.kernels.cpu.address import address_of
 from ggpy.kernels.cpu.arguments import argument_block
 from ggpy.kernels.cpu.sample_candidates import LANES, LEFT, MASK, METHODS, ROW
@@ -49,7 +49,7 @@ class Sampler:
         self._window = np.empty(0, np.int32)
         self._n_vocab = 0                       # of the logits so far
         methods = methods_of(params, self._chain)
-        addresses = library.addresses(kernels_of(params, self._chain))
+        addresses = object_loader.addresses(kernels_of(params, self._chain))
         self._tape = np.array(
             [(addresses[entry.kernel], entry.arguments.ctypes.data) for entry in self._chain], np.int64)
         row = dict.fromkeys(ROW._fields, 0) | {"tape": self._tape.ctypes.data, "n_entries": len(self._tape)}

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from ggpy.kernels.cpu import library
+from ggpy.kernels.cpu import object_loader
 from ggpy.kernels.cpu.arguments import argument_block
 from ggpy.kernels.cpu.step import STEP
 from ggpy.kernels.cpu.team import Team
@@ -25,9 +25,9 @@ def run_kernel() -> Iterator[RunKernel]:
     teams: dict[int, Team] = {}
 
     def run(name: str, block: npt.NDArray[np.int64], n_threads: int = 1, n_items: int = 0, **step_fields: int) -> None:
-        address = library.addresses([name])[name]
+        address = object_loader.addresses([name])[name]
         if n_threads not in teams:
-            teams[n_threads] = Team(n_threads, library.addresses(["executor.run", "executor.worker"]))
+            teams[n_threads] = Team(n_threads, object_loader.addresses(["executor.run", "executor.worker"]))
         scratch = np.full(n_threads * SCRATCH_BYTES, 0xAA, np.uint8)
         fields = dict.fromkeys(STEP._fields, 0) | {
             "scratch": scratch.ctypes.data, "scratch_stride": SCRATCH_BYTES} | step_fields

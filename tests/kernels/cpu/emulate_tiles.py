@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ggpy.gguf import TensorType
-from ggpy.kernels.cpu import level, library
+from ggpy.kernels.cpu import level, object_loader
 from ggpy.kernels.cpu.arguments import CHUNK, EXPERT_LINEAR, argument_block
 from ggpy.kernels.cpu.packing import EXPANDED, packing_of
 from ggpy.kernels.cpu.step import STEP
@@ -48,7 +48,7 @@ class EmulatedKernels:
         """Two items, one after the other: tiles have to be there for both."""
         emulates = self._emulates and name.endswith("linear")
         if (name, emulates) not in self._entries:
-            self._entries[name, emulates] = self._emulated(name) if emulates else library.addresses([name])[name]
+            self._entries[name, emulates] = self._emulated(name) if emulates else object_loader.addresses([name])[name]
         scratch = np.full(SCRATCH_BYTES, 0xAA, np.uint8)
         fields = dict.fromkeys(STEP._fields, 0) | {"scratch": scratch.ctypes.data} | step_fields
         step = argument_block(STEP, **fields)
@@ -131,7 +131,7 @@ def compare_experts(emulator: EmulatedKernels, tensor_type: TensorType) -> None:
 def main() -> None:
     types = [TensorType[name] for name in sys.argv[1:]]
     modules = {packing_of(t).module: packing_of(t) for t in types}
-    library.addresses(["quantize.quantize", *(
+    object_loader.addresses(["quantize.quantize", *(
         f"{module}.{name}" for module, packing in modules.items()
         for name in ("linear", "expert_linear", *(("pack", "mapped_linear") if packing is not EXPANDED else ())))])
     level.current_level = lambda: next(each for each in level.LEVELS if each.name == "amx")

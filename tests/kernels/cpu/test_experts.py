@@ -9,7 +9,7 @@ import pytest
 
 from ggpy.formats import get_format
 from ggpy.gguf import TensorType
-from ggpy.kernels.cpu import library
+from ggpy.kernels.cpu import object_loader
 from ggpy.kernels.cpu.arguments import (
     EXPERT_FLOAT_LINEAR,
     EXPERT_LINEAR,
@@ -39,9 +39,10 @@ EXACT_TYPES = [TensorType.F32, TensorType.F16, TensorType.Q8_0, TensorType.Q4_1]
 @pytest.fixture(scope="session", autouse=True)
 def compiled() -> None:
     """Compiles all kernels of this file at once, in parallel."""
-    library.addresses([f"experts.{name}" for name in ("arrange", "quantize", "sum", *map("route_{}".format, SCORINGS))]
-                      + [f"{packing_of(t).module}.{name}" for t in EXACT_TYPES
-                         for name in ("linear", "expert_linear", "pack")])
+    names = ("arrange", "quantize", "sum", *map("route_{}".format, SCORINGS))
+    object_loader.addresses([f"experts.{name}" for name in names]
+                            + [f"{packing_of(t).module}.{name}" for t in EXACT_TYPES
+                               for name in ("linear", "expert_linear", "pack")])
 
 
 def address(array: npt.NDArray[np.generic] | None) -> int:

@@ -8,7 +8,7 @@ import pytest
 
 from ggpy.formats import get_format
 from ggpy.gguf import TensorType
-from ggpy.kernels.cpu import library
+from ggpy.kernels.cpu import object_loader
 from ggpy.kernels.cpu.arguments import FLOAT_LINEAR, PACK, argument_block
 from ggpy.kernels.cpu.packing import packing_of
 from ggpy.kernels.cpu.step import STEP
@@ -24,7 +24,7 @@ SHAPES = [(1, 1), (16, 4), (17, 7), (33, 48), (5, 96), (64, 577), (40, 130)]    
 @pytest.fixture(scope="session", autouse=True)
 def compiled() -> None:
     """Compiles all kernels of this file at once, in parallel."""
-    library.addresses(f"{module}.{name}" for module in ("f32", "f16", "bf16") for name in ("linear", "pack"))
+    object_loader.addresses(f"{module}.{name}" for module in ("f32", "f16", "bf16") for name in ("linear", "pack"))
 
 
 def stored(weights: Float32, tensor_type: TensorType) -> tuple[Bytes, Float32]:

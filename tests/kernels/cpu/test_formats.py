@@ -13,7 +13,7 @@ import pytest
 
 from ggpy.formats import FORMATS, get_format
 from ggpy.gguf import TensorType
-from ggpy.kernels.cpu import library
+from ggpy.kernels.cpu import object_loader
 from ggpy.kernels.cpu.arguments import LINEAR, MAPPED_LINEAR, PACK, QUANTIZE, argument_block
 from ggpy.kernels.cpu.expand import UNIT, expand
 from ggpy.kernels.cpu.packing import EXPANDED, PACKINGS, packing_of
@@ -33,7 +33,7 @@ def compiled() -> None:
     """Compiles all kernels of this file at once, in parallel."""
     linears = {f"{packing_of(t).module}.linear" for t in TYPES}
     of_packed = {f"{packing_of(t).module}.{name}" for t in PACKED_TYPES for name in ("pack", "mapped_linear")}
-    library.addresses(["executor.run", "executor.worker", "quantize.quantize", *sorted(linears | of_packed)])
+    object_loader.addresses(["executor.run", "executor.worker", "quantize.quantize", *sorted(linears | of_packed)])
 
 
 def finite(blocks: npt.NDArray[np.void], tensor_type: TensorType, scales: Callable[..., Float32 | float]) -> Bytes:

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from ggpy.kernels.cpu import library
+from ggpy.kernels.cpu import object_loader
 from ggpy.kernels.cpu.sample_candidates import CANDIDATES, FEW, KEEP, OTHERS, RARE, WORK_BYTES, work_bytes
 
 Float32 = npt.NDArray[np.float32]
@@ -23,7 +23,7 @@ class Candidates:
         self.row = logits
         self.pool = np.zeros(len(CANDIDATES._fields), np.int64)
         self.memory = {name: np.full(work_bytes(name, len(logits)), 0xAA, np.uint8) for name in WORK_BYTES}
-        self.addresses = library.addresses(f"sample_order.{name}" for name in METHODS)
+        self.addresses = object_loader.addresses(f"sample_order.{name}" for name in METHODS)
         self.set(n=len(logits), n_vocab=len(logits), logits=logits.ctypes.data)
         self.set(**{name: memory.ctypes.data for name, memory in self.memory.items()})
         self.set(**{name: self.addresses[f"sample_order.{name}"] for name in METHODS})

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from ggpy.errors import KernelError
-from ggpy.kernels.cpu import library
+from ggpy.kernels.cpu import object_loader
 from ggpy.kernels.cpu.arguments import ADD, argument_block
 from ggpy.kernels.cpu.step import STEP
 from ggpy.kernels.cpu.team import MAX_ENTRIES, Team
@@ -19,7 +19,7 @@ N_ROWS, WIDTH = 64, 32
 
 @pytest.fixture(scope="module")
 def kernels() -> dict[str, int]:
-    return library.addresses(["executor.run", "executor.worker", "elementwise.add"])
+    return object_loader.addresses(["executor.run", "executor.worker", "elementwise.add"])
 
 
 class Doubling:

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from ggpy.errors import ConfigError, KernelError
-from ggpy.kernels.cpu import compile_workers, library
+from ggpy.kernels.cpu import compile_workers, object_loader
 from ggpy.kernels.cpu.cache import object_path, read_object, write_object
 from ggpy.kernels.cpu.level import LEVELS, available_levels, current_level
 
 
 def test_loading_from_the_cache_needs_no_numba() -> None:
     """A second process finds the compiled kernel and never imports Numba."""
-    library.addresses(["executor.run"])
-    script = ("import sys; from ggpy.kernels.cpu import library; library.addresses(['executor.run']);"
+    object_loader.addresses(["executor.run"])
+    script = ("import sys; from ggpy.kernels.cpu import object_loader; object_loader.addresses(['executor.run']);"
               "print('numba' in sys.modules)")
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
@@ -40,7 +40,7 @@ def test_damaged_object_counts_as_absent(tmp_path: Path) -> None:
 def test_unknown_kernel_is_an_error_that_names_it() -> None:
     """Asking for a kernel that no module has says which one."""
     with pytest.raises(KernelError, match=r"quantize\.nonsense"):
-        library.addresses(["quantize.nonsense"])
+        object_loader.addresses(["quantize.nonsense"])
 
 
 def test_level_must_be_one_the_machine_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,9 +84,9 @@ def test_a_folder_that_takes_no_files_is_an_error_that_says_what_to_do(
     """GGPY_HOME in a place where nothing can be written."""
     (tmp_path / "kernels").write_text("in the way")
     monkeypatch.setenv("GGPY_HOME", str(tmp_path))
-    monkeypatch.setattr(library, "_addresses", {})
+    monkeypatch.setattr(object_loader, "_addresses", {})
     with pytest.raises(KernelError, match="set GGPY_HOME to a folder that you can write to"):
-        library.addresses(["elementwise.scale"])
+        object_loader.addresses(["elementwise.scale"])
 
 
 def test_compiling_imports_nothing_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,8 +94,8 @@ def test_compiling_imports_nothing_of_the_current_folder(tmp_path: Path, monkeyp
     (tmp_path / "numbers.py").write_text("raise SystemExit('the wrong module')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GGPY_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(library, "_addresses", {})
-    assert library.addresses(["elementwise.take_rows"])["elementwise.take_rows"] != 0
+    monkeypatch.setattr(object_loader, "_addresses", {})
+    assert object_loader.addresses(["elementwise.take_rows"])["elementwise.take_rows"] != 0
 
 
 class Compilers:
@@ -145,12 +145,12 @@ class CompilerThread:
 @pytest.fixture
 def compilers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compilers:
     """At most two of them, and a cache that has "elementwise.add" alone."""
-    library.addresses(["elementwise.add"])
+    object_loader.addresses(["elementwise.add"])
     code = read_object(object_path("elementwise.add"))
     assert code is not None
     found = Compilers(code)
     monkeypatch.setenv("GGPY_HOME", str(tmp_path))
-    monkeypatch.setattr(library, "_addresses", {})
+    monkeypatch.setattr(object_loader, "_addresses", {})
     monkeypatch.setattr(compile_workers, "usable_cores", lambda: 2)
     monkeypatch.setattr(compile_workers, "_slots", threading.BoundedSemaphore(2))
     monkeypatch.setattr(compile_workers, "Worker", found.worker)
@@ -164,7 +164,7 @@ def asked(*names: str) -> Future[dict[str, int]]:
 
     def ask() -> None:
         try:
-            answer.set_result(library.addresses(names))
+            answer.set_result(object_loader.addresses(names))
         except KernelError as error:
             answer.set_exception(error)
 
@@ -219,7 +219,7 @@ def test_a_thread_compiles_what_another_failed_to(compilers: Compilers, monkeypa
 def test_ctrl_c_waits_for_kernels_to_be_loaded() -> None:
     """The interrupt comes when the block ends, once, however often the key was pressed."""
     events = []
-    with handler_of_ctrl_c(lambda *_: events.append("interrupt")), library.interrupts_later():
+    with handler_of_ctrl_c(lambda *_: events.append("interrupt")), object_loader.interrupts_later():
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
         events.append("end")
@@ -228,7 +228,7 @@ def test_ctrl_c_waits_for_kernels_to_be_loaded() -> None:
 
 def test_ctrl_c_that_is_ignored_stays_so() -> None:
     """As under `trap '' INT` or nohup."""
-    with handler_of_ctrl_c(signal.SIG_IGN), library.interrupts_later():
+    with handler_of_ctrl_c(signal.SIG_IGN), object_loader.interrupts_later():
         signal.raise_signal(signal.SIGINT)
 
 
@@ -247,12 +247,12 @@ def test_workers_that_are_awake_compile_and_those_without_work_end(
 ) -> None:
     """A start of two workers for one kernel leaves none behind."""
     monkeypatch.setenv("GGPY_HOME", str(tmp_path))
-    monkeypatch.setattr(library, "_addresses", {})
+    monkeypatch.setattr(object_loader, "_addresses", {})
     monkeypatch.setattr(compile_workers, "usable_cores", lambda: 2)
     monkeypatch.setattr(compile_workers, "_slots", threading.BoundedSemaphore(2))
-    with library.compilers_awake():
+    with object_loader.compilers_awake():
         started = list(compile_workers._idle)
-        library.addresses(["elementwise.take_rows"])
+        object_loader.addresses(["elementwise.take_rows"])
         assert len(compile_workers._idle) == 1
     assert compile_workers._idle == []
     assert sorted(worker._process.returncode == 0 for worker in started) == [False, True]
@@ -265,14 +265,14 @@ def test_so_many_workers_wake_however_many_models_are_loaded(
     """Two models that load at the same time share eight, or as many as there are cores."""
     monkeypatch.setattr(compile_workers, "usable_cores", lambda: n_cores)
     monkeypatch.setattr(compile_workers, "_slots", threading.BoundedSemaphore(n_cores))
-    with library.compilers_awake(), library.compilers_awake():
+    with object_loader.compilers_awake(), object_loader.compilers_awake():
         assert compilers.n_at_once == n_idle
     assert (compilers.n_at_once, compile_workers._idle) == (0, [])
 
 
 def test_idle_workers_count_among_those_of_the_cores(compilers: Compilers) -> None:
     """Kernels of several threads are compiled by the two that are awake, and no other is started."""
-    with library.compilers_awake():
+    with object_loader.compilers_awake():
         assert compilers.n_at_once == 2
         answers = [asked(name) for name in ("elementwise.scale", "norm.rms", "quantize.quantize", "rope.half")]
         assert compilers.reached.wait(30)
@@ -285,6 +285,6 @@ def test_idle_workers_count_among_those_of_the_cores(compilers: Compilers) -> No
 
 def test_no_worker_wakes_if_the_kernels_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """A warm start never imports Numba, in no process."""
-    library.addresses(library.TEAM_KERNELS)
-    with library.compilers_awake():
+    object_loader.addresses(object_loader.TEAM_KERNELS)
+    with object_loader.compilers_awake():
         assert compile_workers._idle == []
