@@ -11,7 +11,8 @@ without it only ours is measured. The cases:
 - edit: one client whose answers repeat the prompt.
 - pressure: clients who together need twice the memory for keys and values that there is; nobody may be dropped.
 
-Prints a table for each (a ratio above 1 means that ours is better) and one line of JSON.
+Prints a table for each (a ratio above 1 means that ours is better) and one line of JSON. What an engine did
+under a load is told on stderr at once, since the other one may take many minutes.
 """
 
 from __future__ import annotations
@@ -119,7 +120,9 @@ async def compare_load(args: argparse.Namespace, title: str, plan: list[PlannedR
 
     async def measured(target: Target, words: Sequence[int]) -> tuple[Any, Sequence[str]]:
         run = Run(plan, n_clients, f"{n_clients} clients")
-        return await measure(run, target, words, pool_tokens=pool), target.lacks
+        summary = await measure(run, target, words, pool_tokens=pool)
+        print(json.dumps({"case": title} | summary.as_json()), file=sys.stderr, flush=True)
+        return summary, target.lacks
 
     results = await Comparison(args, setting).run(measured)
     summaries = [summary for summary, _ in results]
