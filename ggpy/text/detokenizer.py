@@ -22,21 +22,22 @@ class Detokenizer:
 
     def __init__(self, vocab: Vocab) -> None:
         self._vocab = vocab
-        self._pieces: dict[int, bytes] = {}
+        self._pieces: dict[int, bytes] = {}     # of tokens that were asked for
+        self._plain: dict[int, bytes] = {}      # the same, where control and unknown tokens have none
 
     def token_bytes(self, token_id: int, special: bool = True) -> bytes:
         """The bytes of one token; none for control and unknown tokens unless `special`.
 
         Raises TokenizerError for an id outside the vocabulary.
         """
-        piece = self._pieces.get(token_id)
+        pieces = self._pieces if special else self._plain
+        piece = pieces.get(token_id)
         if piece is None:
             last = len(self._vocab.tokens) - 1
             if not 0 <= token_id <= last:
                 raise TokenizerError(f"token {shown(token_id)}: expected an id from 0 to {last:,}")
-            piece = self._pieces[token_id] = self._spell(token_id)
-        if not special and int(self._vocab.attrs[token_id]) & _SPECIAL:
-            return b""
+            is_hidden = not special and int(self._vocab.attrs[token_id]) & _SPECIAL
+            piece = pieces[token_id] = b"" if is_hidden else self._spell(token_id)
         return piece
 
     def _spell(self, token_id: int) -> bytes:
