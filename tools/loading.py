@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ggpy.engine.config import SamplingParams
 from ggpy.engine.sampling import Sampler
-from ggpy.hub.resolve import resolve_model
+from ggpy.hub.resolve import made_model, resolve_model
 from ggpy.kernels.cpu import object_loader
 from ggpy.kernels.cpu.level import current_level
 from ggpy.llm import LLM
@@ -32,7 +32,8 @@ def load(spec: str, *, offline: bool = False, **options: Any) -> LLM:
     current_level()
     path = resolve_model(spec, offline=offline, progress=pull_progress)
     with ctrl_c_once(), hidden_keys(), KernelProgress(f"loading {spec}") as progress:
-        return LLM(path, progress=progress.update, **options)
+        # of a name that a client gave, its file is not all
+        return LLM(path if made_model(spec) is None else spec, progress=progress.update, **options)
 
 
 def compile_samplers(llm: LLM, params: SamplingParams, *, is_constrained: bool) -> None:

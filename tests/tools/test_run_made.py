@@ -1,12 +1,13 @@
 """`ggpy run` with a model that a client of the server made."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from ggpy import cli
-from ggpy.hub.store import StoredModel
-from ggpy.tools import inputs
+from ggpy.hub.store import ModelStore, StoredModel
+from ggpy.tools import inputs, loading
 from tests.tools.echo_llm import EchoLLM
 
 Run = Callable[..., EchoLLM]
@@ -61,6 +62,16 @@ def test_without_a_template_its_system_prompt_has_no_place(
     run("helper", "Hello", template=False, code=2)
     assert "there is no place for a system prompt; choose one with --chat-template" in capsys.readouterr().err
     assert run("helper", "Hello", "--raw").asked == ["Hello"]
+
+
+def test_it_is_loaded_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file that it was made of would be another model."""
+    monkeypatch.setenv("GGPY_HOME", str(tmp_path))
+    file = tmp_path / "m.gguf"
+    file.write_bytes(b"GGUF")
+    ModelStore().save(StoredModel(name="helper:latest", source=str(file)))
+    monkeypatch.setattr(loading, "LLM", lambda model, **options: model)
+    assert [loading.load("helper"), loading.load(str(file))] == ["helper", file]
 
 
 def test_a_word_may_be_its_name(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
