@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import logging
 import os
@@ -17,7 +18,7 @@ from ggpy.errors import PullError, RequestError
 from ggpy.hub import huggingface, names, wheels
 from ggpy.hub.catalogue import CatalogueEntry, WheelSource, find, unknown_name
 from ggpy.hub.filelock import exclusive
-from ggpy.hub.model_names import ModelName
+from ggpy.hub.model_names import DEFAULT_TAG, ModelName
 from ggpy.hub.near import is_path, near_files
 from ggpy.hub.progress import ProgressLines, StartProgress
 
@@ -96,7 +97,17 @@ def _resolve(spec: str, *, offline: bool, progress: StartProgress) -> Path:
     if is_path(spec):
         raise PullError(f"{spec}: there is no such file; " + (f"did you mean {' or '.join(near)}?" if near
                                                               else _what_else(spec)))
-    raise PullError(unknown_name(spec, near))
+    raise PullError(unknown_name(spec, [*near, *_near_made(spec)]))
+
+
+def _near_made(spec: str) -> list[str]:
+    """Names of the store that are called nearly so; two at most."""
+    if not config.store_dir().is_dir():
+        return []
+    from ggpy.hub.store import ModelStore
+
+    known = [model.name.removesuffix(f":{DEFAULT_TAG}") for model in ModelStore().models()]
+    return difflib.get_close_matches(spec, known, n=2)
 
 
 def _is_gguf(path: Path) -> bool:

@@ -48,6 +48,12 @@ def test_a_model_file_goes_before_a_name(file: Path, caplog: pytest.LogCaptureFi
     assert (resolve_model("helper"), made_model("helper")) == (Path("helper"), None)
 
 
+def test_a_name_that_is_nearly_one_is_guessed(file: Path) -> None:
+    """As those of the catalogue are."""
+    with pytest.raises(PullError, match=r"no model is called 'helpr'. Did you mean Helper\?"):
+        resolve_model("helpr")
+
+
 def test_a_model_may_be_called_as_the_one_that_it_was_made_of(file: Path) -> None:
     """The other's name then means the other, not itself."""
     ModelStore().save(StoredModel(name="smollm2:latest", source="smollm2"))
