@@ -28,7 +28,8 @@ GROUPS = {
                  "conversation:x background:b store:b include:a metadata:o truncation:s user:s "
                  "sse_ping_interval:i",
     "anthropic": "model:s messages:a! system:x temperature:n top_p:n top_k:i stop_sequences:a stream:b tools:a "
-                 "tool_choice:o thinking:o metadata:o service_tier:s output_config:o chat_template_kwargs:o",
+                 "tool_choice:o thinking:o metadata:o service_tier:s output_config:o cache_control:o "
+                 "chat_template_kwargs:o",
     "ollama": "model:s! stream:b options:o format:x keep_alive:x think:x logprobs:b top_logprobs:i truncate:b shift:b",
 }
 RERANK = "model:s query:s! documents:a texts:a top_n:i return_text:b"

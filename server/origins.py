@@ -60,7 +60,8 @@ def check_origin(request: web.Request, settings: ServerSettings, *, changes_serv
     if origin in (f"http://{host}", f"https://{host}") or is_allowed(origin, rules | {LOCAL}):
         return
     what = "change this server" if ANY in rules else "use this server"
-    raise ForbiddenError(f"pages of {origin!r:.80} may not {what}; --cors-origins lists those that may")
+    where = "--cors-origins, or OLLAMA_ORIGINS," if settings.is_ollama else "--cors-origins"
+    raise ForbiddenError(f"pages of {origin!r:.80} may not {what}; {where} lists those that may")
 
 
 def origin_headers(request: web.Request, settings: ServerSettings) -> dict[str, str]:
