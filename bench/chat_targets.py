@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +87,9 @@ class OllamaChat(ChatServer):
         return "/api/chat", {"model": MODEL, "messages": self._chats.messages(prompt), "stream": True,
                              "options": {"num_predict": n_output, "temperature": 0.0, "repeat_penalty": 1.0}}
 
-    async def _events(self, lines: AsyncIterable[bytes]) -> AsyncIterator[dict[str, Any]]:
-        async for line in lines:
-            yield json.loads(line)
+    def _event(self, line: bytes) -> dict[str, Any] | None:
+        found: dict[str, Any] = json.loads(line)
+        return found
 
     def _read(self, event: dict[str, Any], answer: Answer, time_s: float) -> None:
         if "error" in event:

@@ -7,8 +7,10 @@ JSON and server-sent events cost is what is missing to the engine's tokens a sec
 the chat APIs are sent the messages, which the server makes prompts of. Then the time to the first token of a prompt of
 1,000 words that the cache has but for its last token: one after the other, and 16 at a time.
 
-Answers have 200 tokens; through /api/chat those are shorter that the model ends by itself. The client shares the
-processor with both, and parses every event. Prints tables and one line of JSON.
+Answers have 200 tokens. Ollama's API has nothing to go on with behind a token that ends an answer, so through /api/chat
+some are shorter; it is compared with an engine whose answers end there, too, which are the same ones token by token.
+The client shares the processor with both, so it only notes what comes and when, and takes an answer apart when all of
+it is there. Prints tables and one line of JSON.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from bench.chat_targets import CHAT_SERVERS, MODEL, Chats, server
 from bench.choices import some_of
 from bench.environment import commit, machine
+from bench.frugal_client import FrugalClient
 from bench.llama_server import running
 from ggpy.hub.resolve import resolve_model
 from ggpy.loading import ModelOptions
@@ -38,7 +41,7 @@ from ggpy.tools.bench_serve_load import Record
 from ggpy.tools.bench_serve_stats import quantiles, summarise, ttft_ms
 from ggpy.tools.bench_serve_targets import Target
 
-ENGINE = "engine"
+ENGINE, ENDING_ENGINE = "engine", "engine, answers end"
 ROUTES = ("/completion", "/v1/completions", *CHAT_SERVERS)
 N_STREAMS = 16
 N_WORDS, N_ANSWER = 32, 200         # of a message; tokens of an answer: what HTTP costs shows in those
@@ -92,21 +95,27 @@ async def measure(target: Target, chats: Chats, seed: int, figures: Figures) -> 
 async def opened(which: str, model: Path, chats: Chats, n_threads: int) -> AsyncIterator[Target]:
     """The engine or one of the server's APIs, freshly started, with room for everything."""
     pool = N_STREAMS * N_CTX
-    if which == ENGINE:
-        async with open_engine(str(model), ModelOptions(n_ctx=N_CTX, pool_tokens=pool, n_threads=n_threads)) as engine:
+    if which in (ENGINE, ENDING_ENGINE):
+        options = ModelOptions(n_ctx=N_CTX, pool_tokens=pool, n_threads=n_threads)
+        async with open_engine(str(model), options, ignores_eos=which == ENGINE) as engine:
             yield engine
         return
     flags = ["-np", str(N_STREAMS), "--kv-unified", "-c", str(N_CTX), "--pool-tokens", str(pool), "-t", str(n_threads),
              "-a", MODEL]
     async with (running([sys.executable, "-P", "-m", "ggpy", "serve"], model, flags) as url,
                 server(which, url, chats) as target):
-        yield target
+        yield FrugalClient(target)
+
+
+def engine_for(which: str) -> str:
+    """The engine that `which` is compared with."""
+    return ENDING_ENGINE if which in ("/api/chat", ENDING_ENGINE) else ENGINE
 
 
 async def compare(model: Path, n_threads: int, routes: Sequence[str], n_rounds: int) -> dict[str, Figures]:
     """Measures all; every round has other chats."""
     chats = Chats(model)
-    figures = {which: Figures() for which in (ENGINE, *routes)}
+    figures = {which: Figures() for which in dict.fromkeys([*map(engine_for, routes), *routes])}
     for seed in range(n_rounds):
         for which, found in figures.items():
             async with opened(which, model, chats, n_threads) as target:
@@ -116,9 +125,9 @@ async def compare(model: Path, n_threads: int, routes: Sequence[str], n_rounds: 
 
 def print_tables(figures: dict[str, Figures]) -> None:
     print("| through | output [tok/s] | of the engine's [%] | tokens an answer |\n|---|---:|---:|---:|")
-    engine = figures[ENGINE].tokens_per_s
     for which, found in figures.items():
-        share = statistics.mean(ours / alone for ours, alone in zip(found.tokens_per_s, engine, strict=True))
+        engine = figures[engine_for(which)].tokens_per_s
+        share = statistics.median(ours / alone for ours, alone in zip(found.tokens_per_s, engine, strict=True))
         print(f"| {which} | {statistics.mean(found.tokens_per_s):.1f} | {100 * share:.1f} "
               f"| {statistics.mean(found.answer_tokens):.0f} |")
     print("\n| first token of a cached prompt through | clients | p50 [ms] | p99 [ms] |\n|---|---|---:|---:|")
@@ -134,7 +143,7 @@ def main() -> None:
     parser.add_argument("-t", "--threads", type=int, default=2, help="of the engine (default 2)")
     parser.add_argument("--routes", type=some_of(list(ROUTES)), default=list(ROUTES), metavar="ROUTES",
                         help="separated by commas (default: all of them)")
-    parser.add_argument("--rounds", type=int, default=2, help="through everything (default 2)")
+    parser.add_argument("--rounds", type=int, default=3, help="through everything (default 3)")
     args = parser.parse_args()
     path = resolve_model(args.model)
     print(f"{machine()}; ggpy {commit()}; {path.name}, {args.threads} threads\n")

@@ -22,12 +22,17 @@ from ggpy.tools.terminal import pull_progress
 
 
 class Engine:
-    """An engine behind `client`, whose model has `tokenizer`."""
+    """An engine behind `client`, whose model has `tokenizer`.
+
+    Without `ignores_eos` the model ends answers by itself, too.
+    """
 
     lacks: tuple[str, ...] = ()
 
-    def __init__(self, client: AsyncClient, tokenizer: Tokenizer, name: str = "ggpy") -> None:
+    def __init__(self, client: AsyncClient, tokenizer: Tokenizer, name: str = "ggpy", *,
+                 ignores_eos: bool = True) -> None:
         self.name = name
+        self._ignores_eos = ignores_eos
         self._client, self._tokenizer = client, tokenizer
 
     async def words(self) -> list[int]:
@@ -41,7 +46,7 @@ class Engine:
 
     async def complete(self, prompt: Sequence[int], n_output: int, answer: Answer | None = None) -> Answer:
         answer = Answer() if answer is None else answer
-        params = SamplingParams(temperature=0, max_tokens=n_output, ignore_eos=True)
+        params = SamplingParams(temperature=0, max_tokens=n_output, ignore_eos=self._ignores_eos)
         try:
             async with aclosing(self._client.generate(Generate(prompt_tokens=prompt, params=params))) as events:
                 async for event in events:
@@ -54,7 +59,7 @@ class Engine:
 
 
 @asynccontextmanager
-async def open_engine(model: str, options: ModelOptions) -> AsyncIterator[Engine]:
+async def open_engine(model: str, options: ModelOptions, *, ignores_eos: bool = True) -> AsyncIterator[Engine]:
     """The model in a process of its own, pulled if it is absent, with progress on stderr. Raises what LLM does."""
     path = resolve_model(model, progress=pull_progress)
     tokenizer = Tokenizer.from_metadata(GGUFFile(path).metadata)
@@ -65,4 +70,4 @@ async def open_engine(model: str, options: ModelOptions) -> AsyncIterator[Engine
 
         client = await ProcessClient.start(partial(load_core, path, options), show)
     async with client:
-        yield Engine(client, tokenizer)
+        yield Engine(client, tokenizer, ignores_eos=ignores_eos)

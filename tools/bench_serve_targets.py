@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
@@ -127,15 +127,16 @@ class Server(ABC):
                     answer.problem = "rejected" if reply.status in REFUSED else "failed"
                     answer.message = f"HTTP {reply.status}: {(await reply.text())[:200]}"
                     return answer
-                async for event in self._events(reply.content):
-                    self._read(event, answer, time.perf_counter())
+                async for line in reply.content:
+                    if (event := self._event(line)) is not None:
+                        self._read(event, answer, time.perf_counter())
         except (aiohttp.ClientError, ValueError, KeyError, TypeError) as error:
             answer.problem, answer.message = "failed", f"{type(error).__name__}: {error}"[:200]
         return answer
 
-    def _events(self, lines: AsyncIterable[bytes]) -> AsyncIterator[dict[str, Any]]:
-        """The JSON objects of a stream. Raises ValueError for anything else."""
-        return events(lines)
+    def _event(self, line: bytes) -> dict[str, Any] | None:
+        """The JSON object in a line of a stream, None if it has none. Raises ValueError for anything else."""
+        return event_of(line)
 
     @abstractmethod
     def _request(self, prompt: Sequence[int], n_output: int) -> tuple[str, dict[str, Any]]:
@@ -201,13 +202,12 @@ class OpenAIServer(Server):
             answer.n_cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
 
 
-async def events(lines: AsyncIterable[bytes]) -> AsyncIterator[dict[str, Any]]:
-    """The JSON objects of a stream of server-sent events. Raises ValueError for anything else."""
-    async for line in lines:
-        data = line.removeprefix(b"data:").strip()
-        if not line.startswith(b"data:") or data == b"[DONE]":
-            continue
-        event = json.loads(data)
-        if not isinstance(event, dict):
-            raise ValueError(f"expected a JSON object, found {shown(event)}")
-        yield event
+def event_of(line: bytes) -> dict[str, Any] | None:
+    """The JSON object in a line of server-sent events, None if it has none. Raises ValueError for anything else."""
+    data = line.removeprefix(b"data:").strip()
+    if not line.startswith(b"data:") or data == b"[DONE]":
+        return None
+    event = json.loads(data)
+    if not isinstance(event, dict):
+        raise ValueError(f"expected a JSON object, found {shown(event)}")
+    return event
