@@ -13,9 +13,7 @@ from ggpy.engine.pages import pages_for
 from ggpy.engine.request import Request
 from ggpy.errors import QueueFullError
 
-# a prompt that has waited a second counts as if it were so much shorter. For the agents of bench/serving.py twice as
-# much makes the median first token come 3% later, half as much the slowest 20th 25% later
-AGEING_ROWS_S = 250.0
+AGEING_ROWS_S = 500.0       # a prompt that has waited a second counts as if it were so much shorter
 LEAST_READ = 8              # rows of prompts in a step, however many generate
 
 
