@@ -456,7 +456,7 @@ def test_what_is_to_be_kept_goes_last(store: PageStore) -> None:
     """A prompt that somebody wants kept outlives one that was used after it; it goes if nothing else is left."""
     kv = store.cache.open(range(96))
     assert store.compute(kv, range(96))
-    store.cache.keep(kv, time.monotonic() + 3600)
+    store.cache.keep(kv, 96, time.monotonic() + 3600)
     store.cache.close(kv)
     store.run(range(1000, 1096))
     store.run(range(2000, 2224))        # seven pages: all that is left but three
@@ -466,11 +466,22 @@ def test_what_is_to_be_kept_goes_last(store: PageStore) -> None:
     assert store.cache.find([*range(96), 1]).miss == Miss("evicted", 0)
 
 
+def test_what_stands_behind_what_is_to_be_kept_goes_as_usual(store: PageStore) -> None:
+    """Of three pages the first two are wanted for longer."""
+    kv = store.cache.open(range(96))
+    assert store.compute(kv, range(96))
+    store.cache.keep(kv, 64, time.monotonic() + 3600)
+    store.cache.close(kv)
+    store.run(range(1000, 1096))
+    store.run(range(2000, 2224))
+    assert store.cache.find([*range(96), 1]).num_cached == 64
+
+
 def test_what_was_to_be_kept_is_evicted_as_usual_when_its_time_is_over(store: PageStore) -> None:
     """In the order of last use."""
     kv = store.cache.open(range(96))
     assert store.compute(kv, range(96))
-    store.cache.keep(kv, time.monotonic() - 1)
+    store.cache.keep(kv, 96, time.monotonic() - 1)
     store.cache.close(kv)
     store.run(range(1000, 1096))
     store.run(range(2000, 2224))

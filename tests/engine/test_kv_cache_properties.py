@@ -122,7 +122,7 @@ class CacheMachine(RuleBasedStateMachine):
             self.cache.discard(live.kv)
         else:
             if keeps:
-                self.cache.keep(live.kv, math.inf)
+                self.cache.keep(live.kv, data.draw(st.integers(0, live.kv.num_computed)), math.inf)
             self.cache.close(live.kv)
             n = live.kv.num_computed
             if n and len(self.cache.windows) == 1 and self._all_above_kept(live):
