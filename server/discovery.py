@@ -13,7 +13,7 @@ from ggpy.hub.store import ModelStore
 from ggpy.server.models import Entry
 from ggpy.server.presets import read_presets
 from ggpy.server.settings import ServerSettings
-from ggpy.server.stored_models import stored_entries, stored_entry
+from ggpy.server.stored_models import own_settings, stored_entries, stored_entry
 from ggpy.tools.parser import Parser
 
 
@@ -57,8 +57,9 @@ def preset_entries(settings: ServerSettings) -> Iterator[tuple[Entry, bool]]:
         if source is None:
             raise ConfigError(f"--models-preset {settings.models_preset}: [{preset.name}] names no model; expected a "
                               "key model or hf-repo")
-        own = server_settings(args)
-        yield Entry(preset.name, source, own.aliases, own.tags, settings=own,
+        own, made = server_settings(args), made_model(source)
+        yield Entry(preset.name, source, own.aliases, own.tags, stored=made,
+                    settings=own if made is None else own_settings(made, ModelStore(), own),
                     loads_on_startup=preset.loads_on_startup), preset.hides_cached
 
 

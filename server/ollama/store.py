@@ -87,7 +87,7 @@ def require_store(models: ModelManager) -> None:
 def check_free(server: Server, name: str) -> None:
     """Raise RequestError for the name of a model that is not of the store, which must not be hidden by another."""
     entry = known_entry(server, name)
-    if entry is not None and entry.stored is None:
+    if entry is not None and not has_name_of_its_own(entry):
         raise RequestError(f"{name} is the name of a model that was not made here; choose another name")
 
 
@@ -102,7 +102,7 @@ async def delete_entry(server: Server, entry: Entry) -> None:
     pulled = catalogue.find(entry.name)
     if is_foreign(entry):
         raise RequestError(f"{entry.name} belongs to Ollama: `ollama rm` deletes it")
-    if entry.stored is None and (pulled is None or Path(entry.source) != pulled.path):
+    if not has_name_of_its_own(entry) and (pulled is None or Path(entry.source) != pulled.path):
         if any(names.is_hub_name(alias) for alias in entry.aliases):
             raise RequestError(f"{entry.name} lies in Hugging Face's cache, which other programs use too: "
                                "`hf cache rm` deletes it")
@@ -114,6 +114,11 @@ async def delete_entry(server: Server, entry: Entry) -> None:
     elif pulled is not None:
         await asyncio.to_thread(resolve.remove, pulled)
     reload(server)
+
+
+def has_name_of_its_own(entry: Entry) -> bool:
+    """Whether it was made by /api/create or /api/copy under this name; a preset may be of a model that was."""
+    return entry.stored is not None and entry.name == str(ModelName.parse(entry.stored.name))
 
 
 def is_foreign(entry: Entry) -> bool:

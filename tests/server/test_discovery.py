@@ -8,7 +8,7 @@ import pytest
 
 from ggpy.errors import ConfigError
 from ggpy.hub.store import ModelStore, StoredModel
-from ggpy.server.discovery import folder_entries, given_entry
+from ggpy.server.discovery import folder_entries, given_entry, preset_entries
 from ggpy.server.presets import read_presets
 from ggpy.server.settings import ServerSettings
 
@@ -49,6 +49,20 @@ def test_a_model_is_given_by_the_name_that_its_maker_gave_it(
     assert (entry.settings.chat_template, entry.settings.options.n_ctx) == ("{{ 1 }}", 64)
     other = given_entry(ServerSettings(), str(tmp_path / "m.gguf"))
     assert (other.name, other.stored, other.settings) == (str(tmp_path / "m.gguf"), None, None)
+
+
+def test_a_preset_may_be_of_a_model_that_a_client_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its maker said counts then, too."""
+    monkeypatch.setenv("GGPY_HOME", str(tmp_path))
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    made = StoredModel(name="helper:latest", source=str(tmp_path / "m.gguf"), template="{{ 1 }}")
+    ModelStore().save(made)
+    (tmp_path / "models.ini").write_text("[mine]\nmodel = helper\nc = 64\nsleep-idle-seconds = 9\n")
+    ((entry, _),) = preset_entries(ServerSettings(models_preset=tmp_path / "models.ini"))
+    assert (entry.name, entry.stored) == ("mine", made)
+    assert entry.settings is not None
+    assert (entry.settings.chat_template, entry.settings.options.n_ctx, entry.settings.sleep_idle_s) == (
+        "{{ 1 }}", 64, 9)
 
 
 def test_a_folder_holds_models_and_folders_of_parts(tmp_path: Path) -> None:

@@ -272,6 +272,20 @@ def test_an_unknown_model_is_not_found(
     assert (reply.status, reply.json["error"]) == (404, problem)
 
 
+def test_a_preset_of_a_made_model_is_none_itself(router: Served, make: Callable[..., Reply], store: Path) -> None:
+    """Neither can its name be given away, nor does the model go with it."""
+    make("base", **{"from": "tiny"})
+    made = router.server.models.entries["base:latest"]
+    router.server.models.entries["preset"] = replace(made, name="preset", aliases=())
+    try:
+        for reply in (router.ask("DELETE", "/api/delete", {"model": "preset"}),
+                      router.post("/api/create", {"model": "preset", "from": "tiny"})):
+            assert (reply.status, "was not made here" in reply.json["error"]) == (400, True)
+        assert "base:latest" in names(router)
+    finally:
+        del router.server.models.entries["preset"]
+
+
 def test_files_of_others_stay(router: Served) -> None:
     """Only what was made or pulled here is deleted, or made anew."""
     assert router.ask("DELETE", "/api/delete", {"model": "tiny"}).status == 400
