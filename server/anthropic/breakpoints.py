@@ -14,6 +14,7 @@ from ggpy.server.fields import Fields
 
 LIFETIMES_S = {"5m": 300.0, "1h": 3600.0}
 MAX_BREAKPOINTS = 4
+MAX_MISSED = 64         # texts that are looked for in vain, which takes time for each
 
 Part = Literal["tools", "system", "messages"]
 Keep = tuple[int, float]        # tokens from the prompt's beginning on, and how many seconds they are evicted last
@@ -107,10 +108,11 @@ def _ends(blocks: Sequence[Block], prompt: str) -> list[int]:
     message begins.
     """
     found: list[tuple[int, int]] = []       # beginning and end; a text that is not found is where the one before ends
-    at = 0
+    at = n_missed = 0
     for block in blocks:
         text = block.text.strip()
-        start = prompt.find(text, at) if text else -1
+        start = prompt.find(text, at) if text and n_missed < MAX_MISSED else -1
+        n_missed += start < 0 and text != ""
         found.append((at, at) if start < 0 else (start, start + len(text)))
         at = found[-1][1]
     ends = [end for _, end in found]

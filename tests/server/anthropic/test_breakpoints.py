@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ggpy.errors import RequestError
-from ggpy.server.anthropic.breakpoints import Keep, keeps_of, read_blocks
+from ggpy.server.anthropic.breakpoints import MAX_MISSED, Keep, keeps_of, read_blocks
 from ggpy.server.fields import Fields
 
 SHORT, LONG = {"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"}
@@ -65,6 +65,13 @@ def test_texts_are_counted_in_bytes_of_tokens() -> None:
     """Those of other alphabets too; what the template leaves out is where the one before ends."""
     body = [{"role": "user", "content": [text("Grüß", SHORT), text("Gone", SHORT), text("Bye")]}]
     assert kept("<s>Grüß Bye<a>", messages=body) == ((9, 300.0), (9, 300.0))
+
+
+def test_texts_are_not_looked_for_in_vain_without_end() -> None:
+    """A template that leaves out most of a long conversation costs as much as a few of its texts."""
+    for n_gone, n_kept in ((MAX_MISSED, 0), (MAX_MISSED - 1, len("Hello Bye"))):
+        content = [*(text(f"Gone {i}") for i in range(n_gone)), text("Bye", SHORT), text("")]
+        assert kept("Hello Bye<a>", messages=[{"role": "user", "content": content}]) == ((n_kept, 300.0),)
 
 
 def test_nothing_is_marked_by_itself() -> None:
