@@ -167,8 +167,10 @@ class Fields:
         return value
 
     def _find(self, names: Sequence[str]) -> tuple[str, Any]:
-        name = next((name for name in names if self.values.get(name) is not None), names[0])
-        return name, self.values.get(name)
+        for name in names:
+            if (value := self.values.get(name)) is not None:
+                return name, value
+        return names[0], None
 
     def _typed(self, names: Sequence[str], kind: type[T], default: T | None) -> T | None:
         name, value = self._find(names)

@@ -193,7 +193,7 @@ def _check(name: str, value: object, low: float, high: float) -> None:
     if value is None and name in OPTIONAL:
         return
     is_whole, number = name in WHOLE, _as_float(value)
-    if (is_whole and not isinstance(value, Integral)) or not (low <= number <= high and math.isfinite(number)):
+    if (is_whole and not isinstance(value, int | Integral)) or not (low <= number <= high and math.isfinite(number)):
         what = "a whole number" if is_whole else "a number"
         limits = f"from {low:g} to {high:.10g}" if math.isfinite(high) else f"of at least {low:g}"
         raise ConfigError(f"{name}={shown(value)}: expected {what} {limits}")
@@ -201,7 +201,9 @@ def _check(name: str, value: object, low: float, high: float) -> None:
 
 def _as_float(value: Any) -> float:
     """A number of any type, NumPy's too, as a float, infinite if it is too large for one; nan for anything else."""
-    if not isinstance(value, Real) or isinstance(value, bool):
+    if type(value) is float:
+        return value
+    if not isinstance(value, int | Real) or isinstance(value, bool):
         return math.nan
     try:
         return float(value)

@@ -66,7 +66,7 @@ class AnswerReader:
 
         While all that came may be the tag of reasoning, its tokens are held back.
         """
-        if not self._has_begun:
+        if not self._has_begun or not self._held:
             return ()
         found = tuple(each for each in self._held if each.token not in self._tokenizer.eog_ids)
         self._held.clear()
