@@ -10,7 +10,8 @@ the chat APIs are sent the messages, which the server makes prompts of. Then the
 Answers have 200 tokens. Ollama's API has nothing to go on with behind a token that ends an answer, so through /api/chat
 some are shorter; it is compared with an engine whose answers end there, too, which are the same ones token by token.
 The client shares the processor with both, so it only notes what comes and when, and takes an answer apart when all of
-it is there. Prints tables and one line of JSON.
+it is there. Speeds are medians of the rounds: on a machine that others use, a round of either may be slow by a quarter.
+Prints tables and one line of JSON.
 """
 
 from __future__ import annotations
@@ -126,9 +127,9 @@ async def compare(model: Path, n_threads: int, routes: Sequence[str], n_rounds: 
 def print_tables(figures: dict[str, Figures]) -> None:
     print("| through | output [tok/s] | of the engine's [%] | tokens an answer |\n|---|---:|---:|---:|")
     for which, found in figures.items():
-        engine = figures[engine_for(which)].tokens_per_s
-        share = statistics.median(ours / alone for ours, alone in zip(found.tokens_per_s, engine, strict=True))
-        print(f"| {which} | {statistics.mean(found.tokens_per_s):.1f} | {100 * share:.1f} "
+        engine = statistics.median(figures[engine_for(which)].tokens_per_s)
+        speed = statistics.median(found.tokens_per_s)
+        print(f"| {which} | {speed:.1f} | {100 * speed / engine:.1f} "
               f"| {statistics.mean(found.answer_tokens):.0f} |")
     print("\n| first token of a cached prompt through | clients | p50 [ms] | p99 [ms] |\n|---|---|---:|---:|")
     for which, found in figures.items():
