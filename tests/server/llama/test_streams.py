@@ -60,13 +60,24 @@ def test_a_stream_goes_on_when_its_client_is_gone(server: Served) -> None:
 
 def test_a_stop_ends_the_stream_for_its_client(server: Served) -> None:
     """As if it had come to its end; nothing is kept, and to stop it once more is no error."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=TIMEOUT_S)
-    connection.request("POST", "/completion", json.dumps({**LONG, "n_predict": 240}), {"X-Conversation-Id": "stopped"})
-    response = connection.getresponse()
-    response.read(20)
-    stopped(server, "stopped")
-    assert b'"stop":true' not in response.read()
-    connection.close()
+    loaded = server.server.models.single.loaded
+    assert loaded is not None
+    generate = loaded.client.generate
+
+    async def endless(request: Any) -> Any:
+        async for output in generate(request):
+            yield output
+            await asyncio.sleep(TIMEOUT_S)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loaded.client, "generate", endless)
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=TIMEOUT_S)
+        connection.request("POST", "/completion", json.dumps(LONG), {"X-Conversation-Id": "stopped"})
+        response = connection.getresponse()
+        response.read(20)
+        stopped(server, "stopped")
+        assert b'"stop":true' not in response.read()
+        connection.close()
     assert server.get("/v1/stream?conv_id=stopped").status == 404
     stopped(server, "stopped")
 
