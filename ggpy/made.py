@@ -80,11 +80,18 @@ def own_template(model: StoredModel) -> str | None:
         raise TemplateError(f"{model.name}: {error}") from error
 
 
-def with_preface(messages: Sequence[Any], model: StoredModel | None) -> list[Any]:
-    """`messages` behind those that the model's maker put there; a system message of theirs goes before his."""
+def with_preface(messages: Sequence[Mapping[str, Any]], model: StoredModel | None) -> list[Any]:
+    """`messages` with what the model's maker put there: his system prompt where they begin with none, and his messages
+    behind that."""
     if model is None:
         return list(messages)
-    first = messages[0] if messages else None
-    has_system = isinstance(first, Mapping) and first.get("role") == "system"
-    system = [] if has_system or not model.system else [{"role": "system", "content": model.system}]
-    return [*system, *map(dict, model.messages), *messages]
+    if model.system and not (messages and messages[0].get("role") == "system"):
+        messages = [{"role": "system", "content": model.system}, *messages]
+    return behind_system(messages, model.messages)
+
+
+def behind_system(messages: Sequence[Mapping[str, Any]], examples: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """`examples` between the system messages that `messages` begin with, which many templates want in front, and the
+    rest of them."""
+    n_system = next((i for i, message in enumerate(messages) if message.get("role") != "system"), len(messages))
+    return [*messages[:n_system], *map(dict, examples), *messages[n_system:]]

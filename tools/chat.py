@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ggpy.errors import GgpyError, PromptTooLongError
+from ggpy.made import behind_system
 from ggpy.text import ChatPrompt, ChatTemplate, StreamDecoder
 from ggpy.tools.chat_answer import Answer
 from ggpy.tools.prompt_size import least_tokens
@@ -43,7 +44,8 @@ class Conversation:
     A prompt repeats all that was said. What the model said is repeated as its own tokens, which encoding its text again
     need not give, so that the engine finds the keys and values of the whole history in its cache. `template` None sends
     every prompt as it stands, without what was said before; `variables` are handed to it. Every answer is as
-    `constraint` has it. `preface` are messages that stand in front of the conversation and are none of it.
+    `constraint` has it. `preface` are messages that stand between the system prompt and the conversation, and are none
+    of it.
     """
 
     def __init__(self, llm: LLM, params: SamplingParams, template: ChatTemplate | None, system: str = "",
@@ -169,8 +171,9 @@ class Conversation:
             text = messages[-1]["content"]
             return Read(ChatPrompt(text), self.llm.tokenize(text, parse_special=True))
         system = self.system if system is None else system
-        first = [*([{"role": "system", "content": system}] if system else []), *self.preface]
-        prompt = self.template.prompt([*first, *messages], tokenizer, chat_template_kwargs=self.variables)
+        said = [*([{"role": "system", "content": system}] if system else []), *messages]
+        prompt = self.template.prompt(behind_system(said, self.preface), tokenizer,
+                                      chat_template_kwargs=self.variables)
         known = next((read for read in reversed(self._reads) if prompt.starts_with(read.prompt)), None)
         if known is not None:
             rest = prompt.encode_from(len(known.prompt.text), tokenizer)

@@ -96,7 +96,7 @@ def test_a_model_is_made_from_another(router: Served, make: Callable[..., Reply]
 
 
 def test_what_the_maker_says_stands_before_the_conversation(router: Served, make: Callable[..., Reply]) -> None:
-    """System, then messages, then those of the request; a system message of the request goes before the maker's."""
+    """System, then messages, then those of the request; a system message of the request takes the place of his."""
     make("teacher", **{"from": "tiny", "system": "S", "messages": [{"role": "user", "content": "m"}]})
     asked = [{"role": "user", "content": "u"}]
 
@@ -107,7 +107,7 @@ def test_what_the_maker_says_stands_before_the_conversation(router: Served, make
     system, first = {"role": "system", "content": "S"}, {"role": "user", "content": "m"}
     assert prompt_count("teacher", asked) == prompt_count("tiny", [system, first, *asked])
     other = {"role": "system", "content": "another"}
-    assert prompt_count("teacher", [other, *asked]) == prompt_count("tiny", [first, other, *asked])
+    assert prompt_count("teacher", [other, *asked]) == prompt_count("tiny", [other, first, *asked])
 
 
 def test_the_messages_of_the_maker_are_not_put_behind_a_context(router: Served, make: Callable[..., Reply]) -> None:
