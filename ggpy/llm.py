@@ -149,8 +149,8 @@ class LLM:
         TemplateError as `chat` does.
         """
         check_chat_options("LLM.chat_tokens", options)
-        if self.made is not None and isinstance(messages, Sequence) and messages:
-            messages = with_preface(messages, self.made)
+        if self.made is not None and (own := self.chat_template.plain(messages, **options)):
+            messages = with_preface(own, self.made)     # errors count the caller's own messages
         return self.chat_template.prompt(messages, self.tokenizer, **options).encode(self.tokenizer)
 
     def logits(self, ids: Tokens, positions: Positions = "last") -> Float32:

@@ -143,6 +143,19 @@ class ChatTemplate:
         check_options("ChatTemplate.prompt", options)
         return self._render(messages, tokenizer, **options)
 
+    def plain(self, messages: Sequence[Mapping[str, Any]], **options: Unpack[ChatOptions]) -> list[PlainMessage]:
+        """Copies of `messages` in the shape that the template can write; others may be put beside them.
+
+        Raises TemplateError for one that is malformed or that it cannot write.
+        """
+        plain = plain_messages(messages)
+        variant = self._variant(has_tools=bool(options.get("tools")), has_documents=bool(options.get("documents")))
+        adapt(plain, variant.capabilities)
+        return plain
+
+    def _variant(self, *, has_tools: bool, has_documents: bool) -> "ChatTemplate":
+        return self.variants.get("tool_use" if has_tools else "rag" if has_documents else "", self)
+
     def _render(
         self, messages: Sequence[Mapping[str, Any]], tokenizer: Tokenizer | None, *, add_generation_prompt: bool = True,
         continue_final_message: bool | str = False, tools: Sequence[Mapping[str, Any]] | None = None,
@@ -150,7 +163,7 @@ class ChatTemplate:
     ) -> ChatPrompt:
         from ggpy.text.chat_limits import check_conversation
 
-        variant = self.variants.get("tool_use" if tools else "rag" if documents else "", self)
+        variant = self._variant(has_tools=bool(tools), has_documents=bool(documents))
         plain = plain_messages(messages)
         if tokenizer is not None and not plain:
             raise TemplateError("messages: expected a message or more, found none")

@@ -142,7 +142,7 @@ def mark_continuation(messages: list[PlainMessage], field: str) -> str:
                 text: str = part["text"]
                 part["text"] = text + _CONTINUATION
                 return text
-    raise TemplateError(f"messages[{len(messages) - 1}] has no text under {field!r} to continue")
+    raise TemplateError(f"the last message has no text under {field!r} to continue")
 
 
 def cut_continuation(rendered: str, text: str) -> str:

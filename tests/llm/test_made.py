@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,12 +43,27 @@ def test_it_is_loaded_as_its_maker_said(tiny: ArchModel, load_made: Callable[...
     assert (llm.n_ctx, llm.made, llm.path, llm.has_chat_template) == (40, made, tiny.path, True)
     assert llm.default_params == SamplingParams(max_tokens=3, temperature=0.0)
     assert llm.detokenize(llm.chat_tokens([USER])) == "<|bos|>sxayub"
-    assert llm.detokenize(llm.chat_tokens([{"role": "system", "content": "z"}, USER])) == "<|bos|>ayszub"
+    assert llm.detokenize(llm.chat_tokens([{"role": "system", "content": "z"}, USER])) == "<|bos|>szayub"
     assert llm.chat([USER]).timings.n_generated == 3
     with pytest.raises(TemplateError, match="messages"):
         llm.chat_tokens([])
     other = load_made(made, n_ctx=24, chat_template="{{ messages[-1].content }}")
     assert (other.n_ctx, other.detokenize(other.chat_tokens([USER]))) == (24, "<|bos|>b")
+
+
+@pytest.mark.parametrize(("messages", "reason"), [
+    ("Hi", "messages: expected a list of mappings, found 'Hi'"),
+    ([USER, "Hi"], r"messages\[1\]: expected a mapping with role and content"),
+    ([{"content": "b"}], r"messages\[0\] has no role"),
+    ([USER, {"role": "user", "content": [{"type": "image"}]}], r"messages\[1\].content\[0\]: .* takes only text"),
+])
+def test_errors_count_the_callers_own_messages(tiny: ArchModel, load_made: Callable[..., LLM], messages: Any,
+                                               reason: str) -> None:
+    """The maker's three stand in front of them."""
+    llm = load_made(StoredModel(name="helper:latest", source=str(tiny.path), template=TEMPLATE, system="x",
+                                messages=({"role": "user", "content": "y"}, {"role": "assistant", "content": "z"})))
+    with pytest.raises(TemplateError, match=f"^{reason}"):
+        llm.chat_tokens(messages)
 
 
 def test_its_adapters_are_its_own(tiny: ArchModel, load_made: Callable[..., LLM], tmp_path: Path) -> None:

@@ -193,7 +193,7 @@ def test_reasoning_to_continue() -> None:
     ("source", "messages", "error"),
     [
         (OPEN, [], "there is no message to continue"),
-        (OPEN, [{"role": "assistant", "thinking": "Hm"}], r"messages\[0\] has no text under 'content' to continue"),
+        (OPEN, [{"role": "assistant", "thinking": "Hm"}], "the last message has no text under 'content' to continue"),
         ("{{ messages[0].role }}", [USER], "the last message cannot be continued: the model's template leaves it out"),
     ],
 )
