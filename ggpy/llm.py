@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from dataclasses import replace
 from types import TracebackType
-from typing import Any, Literal, Self, SupportsIndex, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, Unpack, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +24,13 @@ from ggpy.engine.request import Request
 from ggpy.engine.speculation import SpeculationConfig
 from ggpy.errors import ConfigError, RequestError, shown
 from ggpy.gguf import GGUFFile
-from ggpy.hub.resolve import made_model, resolve_model
+from ggpy.hub.resolve import Resolved, resolve
 from ggpy.loading import Lora, ModelOptions, Progress, adapter_files, compilers_awake, open_core
 from ggpy.made import load_options, own_template, with_parameters, with_preface
 from ggpy.text import ChatOptions, ChatTemplate, ModelText, Tokenizer, check_options
+
+if TYPE_CHECKING:
+    from ggpy.hub.store import StoredModel
 
 __all__ = ["LLM", "Completion", "CompletionStream", "Timings"]
 
@@ -79,19 +82,18 @@ class LLM:
                  draft_model: str | os.PathLike[str] | None = None,
                  speculation: SpeculationConfig | None = None, lora: Lora | Sequence[Lora] = (),
                  progress: Progress | None = None) -> None:
-        self.made = made = made_model(spec_of(model))
-        own = {} if made is None else load_options(made)
-        options = ModelOptions(n_ctx=own.get("n_ctx") if n_ctx is None else n_ctx, pool_tokens=pool_tokens,
-                               n_threads=own.get("n_threads") if n_threads is None else n_threads, compute=compute,
+        options = ModelOptions(n_ctx=n_ctx, pool_tokens=pool_tokens, n_threads=n_threads, compute=compute,
                                cache_type_k=cache_type_k, cache_type_v=cache_type_v, repack=repack,
                                max_batch_tokens=max_batch_tokens, step_ms=step_ms, cache_audit=cache_audit,
-                               speculation=SpeculationConfig() if speculation is None else speculation,
-                               lora=(*own.get("lora", ()), *adapter_files(lora)),
-                               draft_model=None if draft_model is None else resolve(draft_model))
-        self.path = resolve(model)
-        self.default_params = with_parameters(SamplingParams(), {} if made is None else made.parameters)
-        if chat_template is None and made is not None:
-            chat_template = own_template(made)
+                               speculation=SpeculationConfig() if speculation is None else speculation, lora=lora,
+                               draft_model=None if draft_model is None else resolved(draft_model).path)
+        found = resolved(model)
+        self.path, self.made = found.path, found.made
+        self.default_params = SamplingParams()
+        if found.made is not None:
+            options = as_made(found.made, options)
+            self.default_params = with_parameters(self.default_params, found.made.parameters)
+            chat_template = own_template(found.made) if chat_template is None else chat_template
         gguf = GGUFFile(self.path)
         self.metadata = gguf.metadata
         with compilers_awake():
@@ -256,9 +258,9 @@ class LLM:
         self.close()
 
 
-def resolve(model: str | os.PathLike[str]) -> Path:
-    """The path of `model`'s file; a model that is given by name is pulled if it is absent."""
-    return resolve_model(spec_of(model))
+def resolved(model: str | os.PathLike[str]) -> Resolved:
+    """What `model` is; one that is given by name is pulled if it is absent."""
+    return model if isinstance(model, Resolved) else resolve(spec_of(model))
 
 
 def spec_of(model: str | os.PathLike[str]) -> str:
@@ -267,6 +269,13 @@ def spec_of(model: str | os.PathLike[str]) -> str:
     if not isinstance(spec, str):
         raise ConfigError(f"model={model!r:.80}: expected a path to a GGUF file or a name")
     return spec
+
+
+def as_made(made: StoredModel, options: ModelOptions) -> ModelOptions:
+    """`options`, with what the model's maker said where they do not say otherwise; his adapters are the first."""
+    own = load_options(made)
+    chosen = {name: own[name] for name in ("n_ctx", "n_threads") if name in own and getattr(options, name) is None}
+    return replace(options, **chosen, lora=(*own.get("lora", ()), *adapter_files(options.lora)))
 
 
 def adapter_scales(scales: Mapping[int, float]) -> Scales:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ggpy.engine.config import SamplingParams
 from ggpy.engine.sampling import Sampler
-from ggpy.hub.resolve import made_model, resolve_model
+from ggpy.hub.resolve import resolve
 from ggpy.kernels.cpu import object_loader
 from ggpy.kernels.cpu.level import current_level
 from ggpy.llm import LLM
@@ -27,13 +27,16 @@ LEAST_NAME = 8          # characters of a model's name that are shown in any win
 def load(spec: str, *, offline: bool = False, **options: Any) -> LLM:
     """The model that `spec` names, with progress on stderr: of the pull if it is absent, then of its kernels.
 
+    So is a draft model pulled that `options` name.
+
     Raises ConfigError for GGPY_CPU before anything is fetched.
     """
     current_level()
-    path = resolve_model(spec, offline=offline, progress=pull_progress)
+    model = resolve(spec, offline=offline, progress=pull_progress)
+    if options.get("draft_model") is not None:
+        options["draft_model"] = resolve(options["draft_model"], offline=offline, progress=pull_progress)
     with ctrl_c_once(), hidden_keys(), KernelProgress(f"loading {spec}") as progress:
-        # of a name that a client gave, its file is not all
-        return LLM(path if made_model(spec) is None else spec, progress=progress.update, **options)
+        return LLM(model, progress=progress.update, **options)
 
 
 def compile_samplers(llm: LLM, params: SamplingParams, *, is_constrained: bool) -> None:

@@ -9,7 +9,7 @@ from ggpy.errors import PullError
 from ggpy.hub import names
 from ggpy.hub.model_names import ModelName
 from ggpy.hub.resolve import find_or_raise, made_model, remove
-from ggpy.hub.store import ModelStore
+from ggpy.hub.store import ModelStore, StoredModel
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,13 +21,13 @@ def main(args: argparse.Namespace) -> int:
         repo = names.parse(name).repo
         raise PullError(f"{name} lies in Hugging Face's cache, which other programs use too: "
                         f"`hf cache rm model/{repo}` deletes it")
-    made = [model for name in args.models if (model := made_model(name)) is not None]
-    pulled = [find_or_raise(name) for name in args.models if made_model(name) is None]
-    for model in made:
-        ModelStore().delete(ModelName.parse(model.name))
-        print(f"deleted {model.name}", file=sys.stderr)
-    for entry in pulled:
-        what = entry.name if entry.is_present else f"what an interrupted pull of {entry.name} left"
-        remove(entry, lambda: print("another ggpy is pulling it; waiting", file=sys.stderr))
+    found = [made_model(name) or find_or_raise(name) for name in args.models]
+    for model in found:
+        what = model.name
+        if isinstance(model, StoredModel):
+            ModelStore().delete(ModelName.parse(model.name))
+        else:
+            what = model.name if model.is_present else f"what an interrupted pull of {model.name} left"
+            remove(model, lambda: print("another ggpy is pulling it; waiting", file=sys.stderr))
         print(f"deleted {what}", file=sys.stderr)
     return 0

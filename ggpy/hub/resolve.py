@@ -9,6 +9,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from ggpy.hub import huggingface, names, wheels
 from ggpy.hub.catalogue import CatalogueEntry, WheelSource, find, unknown_name
 from ggpy.hub.filelock import exclusive
 from ggpy.hub.model_names import DEFAULT_TAG, ModelName
-from ggpy.hub.near import is_path, near_files
+from ggpy.hub.near import MAX_NEAR, is_path, near_files
 from ggpy.hub.progress import ProgressLines, StartProgress
 
 if TYPE_CHECKING:
@@ -31,8 +32,24 @@ IS_A_NAME = "%s is taken as the name of a model; the file here that is called so
 _GGUF_MAGIC = b"GGUF"       # what every GGUF file begins with
 
 
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What a name or path turned out to be; a path itself, that of the model's file."""
+
+    path: Path
+    made: StoredModel | None = None     # what its maker said of it, if it has a name of the store
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+
 def resolve_model(spec: str, *, offline: bool = False, progress: StartProgress = ProgressLines) -> Path:
-    """The GGUF file that `spec` means: a path to an existing file, a name of the store or of the catalogue, or
+    """The GGUF file that `spec` means, as `resolve` finds it."""
+    return resolve(spec, offline=offline, progress=progress).path
+
+
+def resolve(spec: str, *, offline: bool = False, progress: StartProgress = ProgressLines) -> Resolved:
+    """The model that `spec` means: a path to an existing file, a name of the store or of the catalogue, or
     `hf:user/repo[:QUANT]`.
 
     A name means the model also where the current folder has a file that is called so and is no GGUF file. What a name
@@ -41,10 +58,10 @@ def resolve_model(spec: str, *, offline: bool = False, progress: StartProgress =
     """
     made = made_model(spec)
     if made is None:
-        return _resolve(spec, offline=offline, progress=progress)
+        return Resolved(_resolve(spec, offline=offline, progress=progress))
     if os.path.isfile(spec):
         logger.warning(IS_A_NAME, spec)
-    return made_file(made, offline=offline, progress=progress)
+    return Resolved(made_file(made, offline=offline, progress=progress), made)
 
 
 def made_model(spec: str) -> StoredModel | None:
@@ -61,7 +78,7 @@ def made_model(spec: str) -> StoredModel | None:
 
 
 def made_file(model: StoredModel, *, offline: bool = False, progress: StartProgress = ProgressLines) -> Path:
-    """The file that a model of the store was made of. Raises PullError as `resolve_model` does."""
+    """The file that a model of the store was made of. Raises PullError as `resolve` does."""
     from ggpy.hub.store import ModelStore, is_digest
 
     if not is_digest(model.source):
@@ -76,7 +93,7 @@ def made_file(model: StoredModel, *, offline: bool = False, progress: StartProgr
 
 
 def _resolve(spec: str, *, offline: bool, progress: StartProgress) -> Path:
-    """As `resolve_model`, of what is not in the store: a model that is made of another may have the other's name."""
+    """As `resolve`, of what is not in the store: a model that is made of another may have the other's name."""
     if not spec.strip():
         raise PullError("the name of the model is empty; `ggpy list` shows the models that have a name")
     path = Path(os.path.expanduser(spec))       # Path.expanduser would raise for the home of an unknown user
@@ -93,21 +110,24 @@ def _resolve(spec: str, *, offline: bool, progress: StartProgress) -> Path:
         return entry.path if entry.is_present else pull(entry, progress)
     if path.is_dir():
         raise PullError(f"{spec} is a folder; name the GGUF file in it")
-    near = near_files(path)
+    near = [*near_files(path), *_near_made(spec)]
     if is_path(spec):
         raise PullError(f"{spec}: there is no such file; " + (f"did you mean {' or '.join(near)}?" if near
                                                               else _what_else(spec)))
-    raise PullError(unknown_name(spec, [*near, *_near_made(spec)]))
+    raise PullError(unknown_name(spec, near))
 
 
 def _near_made(spec: str) -> list[str]:
-    """Names of the store that are called nearly so; two at most."""
+    """Names of the store with another tag, or else called nearly so; two at most."""
     if not config.store_dir().is_dir():
         return []
     from ggpy.hub.store import ModelStore
 
-    known = [model.name.removesuffix(f":{DEFAULT_TAG}") for model in ModelStore().models()]
-    return difflib.get_close_matches(spec, known, n=2)
+    wanted = spec.lower()
+    known = {name.lower(): name for name in (model.name.removesuffix(f":{DEFAULT_TAG}")
+                                             for model in ModelStore().models())}
+    close = [name for name in known if name.startswith(f"{wanted}:")] or difflib.get_close_matches(wanted, known)
+    return [known[name] for name in close[:MAX_NEAR]]
 
 
 def _is_gguf(path: Path) -> bool:

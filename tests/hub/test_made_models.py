@@ -54,6 +54,27 @@ def test_a_name_that_is_nearly_one_is_guessed(file: Path) -> None:
         resolve_model("helpr")
 
 
+@pytest.mark.parametrize(("name", "near"), [
+    ("team/gt", "team/gt:v1"),
+    ("Team/GT", "team/gt:v1"),
+    ("team/gt:v2", "team/gt:v1"),
+    ("tiem/helper", "team/helper"),
+])
+def test_a_name_with_a_namespace_is_guessed_too(file: Path, name: str, near: str) -> None:
+    """Though it could be the path of a file."""
+    for made in ("team/gt:v1", "team/helper:latest"):
+        ModelStore().save(StoredModel(name=made, source=str(file)))
+    with pytest.raises(PullError, match=f"^{name}: there is no such file; did you mean {near}"):
+        resolve_model(name)
+
+
+@pytest.mark.parametrize("name", ["helpr", "HELPER:v1"])
+def test_letters_in_another_case_are_near(file: Path, name: str) -> None:
+    """As they are the same."""
+    with pytest.raises(PullError, match=r"Did you mean Helper\?"):
+        resolve_model(name)
+
+
 def test_a_model_may_be_called_as_the_one_that_it_was_made_of(file: Path) -> None:
     """The other's name then means the other, not itself."""
     ModelStore().save(StoredModel(name="smollm2:latest", source="smollm2"))

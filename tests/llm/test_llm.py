@@ -24,6 +24,7 @@ from ggpy.errors import (
     RequestError,
 )
 from ggpy.gguf import GGUFFile
+from ggpy.hub.resolve import Resolved
 from ggpy.text import ChatTemplate
 from ggpy.text.chat import CHATML
 from tests.llm.reference_backend import ReferenceBackend
@@ -197,7 +198,7 @@ def test_the_examples_of_the_documentation_run(tiny: ArchModel, monkeypatch: pyt
     for name in ("poems.gguf", "french.gguf"):
         write_adapter(tmp_path / name, random_factors(tiny, ("blk.0.attn_q.weight",)))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(ggpy.llm, "resolve", lambda name: tiny.path)
+    monkeypatch.setattr(ggpy.llm, "resolve", lambda name: Resolved(tiny.path))
     monkeypatch.setattr(LLM, "chat_template", ChatTemplate(CHATML + "{{ tools[0].function.name if tools }}"))
     # the answers of a random model have no end
     monkeypatch.setattr(ggpy.llm, "Request", lambda ids, params, **options: Request(

@@ -364,9 +364,9 @@ def forever(*args, progress, **options):
     time.sleep(60)
 
 if sys.argv[1] == "pull":
-    loading.resolve_model = forever
+    loading.resolve = forever
 else:
-    loading.resolve_model, loading.LLM = lambda spec, **options: spec, forever
+    loading.resolve, loading.LLM = lambda spec, **options: spec, forever
 sys.exit(cli.main(["run", "m"]))
 """
 

@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from ggpy import cli
+from ggpy.errors import PullError
+from ggpy.hub.model_names import ModelName
+from ggpy.hub.resolve import Resolved
 from ggpy.hub.store import ModelStore, StoredModel
 from ggpy.tools import inputs, loading
 from tests.tools.echo_llm import EchoLLM
@@ -64,14 +67,41 @@ def test_without_a_template_its_system_prompt_has_no_place(
     assert run("helper", "Hello", "--raw").asked == ["Hello"]
 
 
-def test_it_is_loaded_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file that it was made of would be another model."""
+@pytest.fixture
+def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Resolved:
+    """The model "helper", and a folder to be in; LLM gives back what it is to load."""
     monkeypatch.setenv("GGPY_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(loading, "LLM", lambda model, progress, **options: (model, options))
     file = tmp_path / "m.gguf"
     file.write_bytes(b"GGUF")
-    ModelStore().save(StoredModel(name="helper:latest", source=str(file)))
-    monkeypatch.setattr(loading, "LLM", lambda model, **options: model)
-    assert [loading.load("helper"), loading.load(str(file))] == ["helper", file]
+    made = StoredModel(name="helper:latest", source=str(file))
+    ModelStore().save(made)
+    return Resolved(file, made)
+
+
+def test_what_a_name_means_is_found_once(
+    stored: Resolved, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what its maker said; so it cannot change in between, and a file of that name is warned of once."""
+    looks: list[ModelName] = []
+
+    def find(store: ModelStore, name: ModelName) -> StoredModel | None:
+        looks.append(name)
+        return stored.made
+
+    monkeypatch.setattr(ModelStore, "find", find)
+    Path("helper").write_bytes(b"notes")
+    assert loading.load("helper") == (stored, {})
+    assert len(looks) == caplog.text.count("helper is taken as the name of a model") == 1
+    assert loading.load(str(stored.path)) == (Resolved(stored.path), {})
+
+
+def test_a_draft_model_is_found_as_the_model_is(stored: Resolved) -> None:
+    """Offline too."""
+    assert loading.load("helper", draft_model="helper") == (stored, {"draft_model": stored})
+    with pytest.raises(PullError, match="smollm2:135m is not on this machine"):
+        loading.load("helper", offline=True, draft_model="smollm2")
 
 
 def test_a_word_may_be_its_name(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
