@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 
 from ggpy.hub import huggingface, names, resolve
-from ggpy.hub.catalogue import CATALOGUE
+from ggpy.hub.catalogue import CATALOGUE, CatalogueEntry, find
+from ggpy.hub.store import StoredModel
 from ggpy.tools.inputs import hub_model
 from ggpy.tools.terminal import pull_progress
 
@@ -31,12 +32,25 @@ def main(args: argparse.Namespace) -> int:
     specs = [*args.models, *args.hub_models]
     if not specs:
         args.fail("there is no NAME; `ggpy list` shows the models that have one")
-    models = [names.parse(spec) if names.is_hub_name(spec) else resolve.find_or_raise(spec) for spec in specs]
-    for model in models:
-        if isinstance(model, names.HubModel):
+    for model in [wanted(spec) for spec in specs]:
+        if isinstance(model, StoredModel):
+            print(resolve.made_file(model))
+        elif isinstance(model, names.HubModel):
             print(huggingface.pull(model, offline=args.offline, progress=pull_progress))
         elif args.offline:
             print(resolve.present_or_raise(model).path)
         else:
             print(resolve.pull(model, pull_progress))
     return 0
+
+
+def wanted(spec: str) -> names.HubModel | CatalogueEntry | StoredModel:
+    """What is to be fetched for the name `spec`; for one that a client of a server gave that which it was made of, or
+    the model itself where that is a file. Raises PullError if there is none."""
+    made = resolve.made_model(spec)
+    source = spec if made is None else made.source
+    if names.is_hub_name(source):
+        return names.parse(source)
+    if made is not None and find(source) is None:
+        return made
+    return resolve.find_or_raise(source)

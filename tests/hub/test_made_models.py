@@ -7,6 +7,7 @@ import pytest
 
 from ggpy import cli
 from ggpy.errors import PullError
+from ggpy.hub import huggingface, resolve
 from ggpy.hub.resolve import made_model, resolve_model
 from ggpy.hub.store import ModelStore, StoredModel
 
@@ -95,6 +96,20 @@ def test_a_file_that_is_gone_is_told(file: Path) -> None:
         resolve_model("own")
     with pytest.raises(PullError, match=r"up:latest: its file .* is gone; make the model anew"):
         resolve_model("up")
+
+
+def test_its_name_pulls_what_it_was_made_of(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the catalogue, of Hugging Face, or nothing where it is a file; with or without its tag."""
+    monkeypatch.setattr(resolve, "pull", lambda entry, progress: entry.name)
+    monkeypatch.setattr(huggingface, "pull", lambda model, offline, progress: f"{model} offline={offline}")
+    for name, source in (("mario", "smollm2"), ("luigi", "hf:user/repo:Q8_0"), ("gemma3", "gemma3")):
+        ModelStore().save(StoredModel(name=f"{name}:latest", source=source))
+    assert cli.main(["pull", "mario", "luigi:latest", "gemma3", "helper"]) == 0
+    assert capsys.readouterr().out == f"smollm2:135m\nhf:user/repo:Q8_0 offline=False\ngemma3:270m\n{file}\n"
+    assert cli.main(["pull", "--offline", "mario"]) == 1
+    assert "smollm2:135m is not on this machine" in capsys.readouterr().err
 
 
 def test_it_is_deleted_by_its_name(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
