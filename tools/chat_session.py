@@ -21,6 +21,7 @@ from ggpy.tools.chat import Conversation
 from ggpy.tools.chat_screen import CONTROLS, MarkdownOutput, PlainOutput, after_waiting, rich_console
 from ggpy.tools.chat_settings import Settings
 from ggpy.tools.keyboard import ctrl_c_calls, hidden_keys
+from ggpy.tools.made_rows import preface_rows
 from ggpy.tools.terminal import PIPED_WIDTH
 
 if TYPE_CHECKING:
@@ -184,6 +185,7 @@ class Session:
         metadata = self.llm.metadata
         rows = {"model": self.model_name, "name": metadata.get("general.name", ""),
                 "architecture": metadata.get("general.architecture", ""), "context": f"{self.llm.n_ctx:,} tokens",
+                **({} if self.llm.made is None else preface_rows(self.llm.made)),
                 "messages": str(len(self.chat.messages)), "file": str(self.llm.path)}
         return {name: value for name, value in rows.items() if value}
 

@@ -7,7 +7,9 @@ import json
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+import msgspec
 from rich.table import Table
 
 from ggpy.backends.base import KVType, kv_bytes
@@ -15,9 +17,12 @@ from ggpy.errors import GGUFError, PullError, TemplateError, printable
 from ggpy.formats.kv import QUANT_BLOCK
 from ggpy.gguf import GGUFFile, Metadata, StringArray
 from ggpy.hub import huggingface, names
-from ggpy.hub.resolve import made_model, resolve_model
+from ggpy.hub.resolve import Resolved, resolve
+from ggpy.hub.store import StoredModel
+from ggpy.made import load_options
 from ggpy.text import file_templates
 from ggpy.tools.forecast import Forecast, forecast
+from ggpy.tools.made_rows import modelfile_rows
 from ggpy.tools.terminal import print_tables, table
 
 CHAT_TEMPLATE = "tokenizer.chat_template"
@@ -38,15 +43,16 @@ def main(args: argparse.Namespace) -> int:
     if (args.model is None) == (args.hub_model is None):
         args.fail("give one model: NAME, FILE or -hf")
     spec = args.hub_model if args.model is None else args.model
-    file, made = GGUFFile(_local_file(spec)), made_model(spec)
+    found = _local(spec)
+    file, made = GGUFFile(found.path), found.made
     if args.template:
         print_template(file, None if made is None else made.template)
         return 0
-    description = describe(file)
+    description = describe(file, made)
     if args.json:
         print(json.dumps(asdict(description)))
     else:
-        _print(description)
+        _print(description, made)
     return 0
 
 
@@ -82,15 +88,19 @@ class Description:
     sliding_window: int | None          # tokens; some or all layers look no further back
     memory: Forecast
     unsupported: str | None             # why ggpy cannot compute the model; None: it can
+    made: dict[str, Any] | None         # what the maker of a model said who gave it a name of its own
 
 
-def describe(file: GGUFFile) -> Description:
-    """Read off the header what a user asks about a model; raises GGUFError when a key has a wrong type."""
+def describe(file: GGUFFile, made: StoredModel | None = None) -> Description:
+    """Read off the header what a user asks about a model; raises GGUFError when a key has a wrong type.
+
+    Memory is forecast for the context that `made`, what its maker said, gives it, if that is less than the file's.
+    """
     metadata = file.metadata
     architecture = metadata.get_str("general.architecture", None)
     n_ctx = metadata.get_int(f"{architecture}.context_length", None)
     per_token = kv_bytes_per_token(file)
-    memory, unsupported = forecast(file, n_ctx, per_token)
+    memory, unsupported = forecast(file, _smaller_n_ctx(n_ctx, made), per_token)
     return Description(
         path=str(file.path),
         gguf_version=file.version,
@@ -104,14 +114,21 @@ def describe(file: GGUFFile) -> Description:
         n_embd=metadata.get_int(f"{architecture}.embedding_length", None),
         tokenizer=_tokenizer(metadata),
         license=metadata.get_str("general.license", None),
-        has_chat_template="default" in file_templates(metadata),
+        has_chat_template="default" in file_templates(metadata) or (made is not None and made.template is not None),
         size_bytes=file.size_bytes,
         kv_bytes_per_token=per_token,
         kv_q8_0_bytes_per_token=kv_bytes_per_token(file, "q8_0"),
         sliding_window=metadata.get_int(f"{architecture}.attention.sliding_window", None) or None,
         memory=memory,
         unsupported=unsupported,
+        made=None if made is None else msgspec.to_builtins(made),
     )
+
+
+def _smaller_n_ctx(n_ctx: int | None, made: StoredModel | None) -> int | None:
+    """`n_ctx`, or what the model's maker gave it if that is less."""
+    own = None if made is None else load_options(made).get("n_ctx")
+    return min(n_ctx, own) if n_ctx and own else own or n_ctx
 
 
 def print_template(file: GGUFFile, template: str | None = None) -> None:
@@ -185,17 +202,20 @@ def _quant_mix(file: GGUFFile) -> tuple[QuantShare, ...]:
     return tuple(sorted(shares, key=lambda share: -share.size_bytes))
 
 
-def _local_file(spec: str) -> Path:
-    """The file of `spec`; unlike `resolve_model`, describing a model is no reason to download it."""
+def _local(spec: str) -> Resolved:
+    """What `spec` is; unlike running a model, describing it is no reason to download it."""
     if names.is_hub_name(spec) and not Path(spec).is_file():
         path = huggingface.find_cached(names.parse(spec))
         if path is None:
             raise PullError(f"{spec} is not on this machine; run `ggpy pull {spec}` first")
-        return path
-    return resolve_model(spec, offline=True)
+        return Resolved(path)
+    return resolve(spec, offline=True)
 
 
-def _print(d: Description) -> None:
+def _print(d: Description, made: StoredModel | None) -> None:
+    n_ctx, n_ctx_made = _number(d.n_ctx, " tokens"), _smaller_n_ctx(d.n_ctx, made)
+    if n_ctx_made != d.n_ctx:
+        n_ctx += f", but num_ctx is {n_ctx_made:,}"
     summary = table()
     for label, value in (
         ("path", printable(d.path)),
@@ -205,7 +225,7 @@ def _print(d: Description) -> None:
         ("file size", f"{d.size_bytes / 1e6:,.1f} MB, GGUF version {d.gguf_version}"),
         ("layers", _number(d.n_layer)),
         ("embedding", _number(d.n_embd)),
-        ("context length", _number(d.n_ctx, " tokens")),
+        ("context length", n_ctx),
         ("vocabulary", _number(d.n_vocab, " tokens")),
         ("tokenizer", printable(d.tokenizer) if d.tokenizer else "not stated"),
         ("sliding window", _number(d.sliding_window, " tokens") if d.sliding_window else "none"),
@@ -224,7 +244,14 @@ def _print(d: Description) -> None:
     for share in d.quants:
         size, part = f"{share.size_bytes / 1e6:,.1f}", f"{share.size_bytes / total:.1%}"
         mix.add_row(share.type, f"{share.tensors:,}", size, part)
-    print_tables(summary, mix, _memory_table(d.memory))
+    print_tables(summary, *([] if made is None else [_maker_table(made)]), mix, _memory_table(d.memory))
+
+
+def _maker_table(made: StoredModel) -> Table:
+    rows = table("SAID BY ITS MAKER", "")
+    for name, text in modelfile_rows(made):
+        rows.add_row(name, text)
+    return rows
 
 
 def _memory_table(memory: Forecast) -> Table:

@@ -58,6 +58,15 @@ def test_its_messages_are_none_of_the_conversation(run: Run, capsys: pytest.Capt
 
 
 @pytest.mark.usefixtures("helper")
+def test_info_tells_what_stands_in_front(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """Else nobody would know why the model answers as it does."""
+    run("helper", "-cnv", lines=["/show info"])
+    told = capsys.readouterr().err
+    assert "made of    smollm2\n" in told
+    assert "in front   user: Is 7 prime? assistant: yes\n" in told
+
+
+@pytest.mark.usefixtures("helper")
 def test_without_a_template_its_system_prompt_has_no_place(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:

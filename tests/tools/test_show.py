@@ -12,6 +12,7 @@ from ggpy import cli
 from ggpy.backends.cpu import CpuBackend
 from ggpy.gguf import GGUFFile, GGUFWriter
 from ggpy.hub import catalogue
+from ggpy.hub.store import ModelStore, StoredModel
 from ggpy.models import build_model
 from ggpy.tools.forecast import forecast
 from ggpy.tools.show import describe, kv_bytes_per_token
@@ -185,6 +186,36 @@ def test_show_does_not_download(
     monkeypatch.setenv("GGPY_HOME", str(tmp_path))
     assert cli.main(["show", "smollm2"]) == 1
     assert "run `ggpy pull smollm2:135m` first" in capsys.readouterr().err
+
+
+def test_what_the_maker_of_a_model_said_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By its name, not by that of the file; memory is that of the context that he gave it."""
+    monkeypatch.setenv("GGPY_HOME", str(tmp_path))
+    file = write(tmp_path / "tiny.gguf", LLAMA)
+    mario = StoredModel(name="mario:latest", source=str(file), parent="tiny:latest", adapters=("a.gguf",),
+                        template="{{ messages }}", system="You are Mario.\nIt's you.",
+                        parameters={"num_ctx": 64, "stop": ["a", "b"]}, licenses=("\nMIT\nAnd so on",),
+                        messages=({"role": "user", "content": "Hi"}, {"role": "assistant", "content": "\x1bIt's me"}))
+    ModelStore().save(mario)
+    assert cli.main(["show", "mario"]) == 0
+    told = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert {"context length 128 tokens, but num_ctx is 64", "chat template yes; --template prints it"} <= set(told)
+    start = told.index("SAID BY ITS MAKER")
+    assert told[start + 1 : start + 11] == [
+        f"from {file}, by way of tiny:latest", "adapter a.gguf",
+        "template in place of the file's; --template prints it", "system You are Mario. It's you.",
+        "parameter num_ctx 64", 'parameter stop "a"', 'parameter stop "b"',
+        "message user Hi", "message assistant �It's me", "license MIT"]
+    assert any(line.startswith("KV cache, 64 tokens") for line in told)
+
+    assert cli.main(["show", "mario", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["made"]["system"], shown["made"]["parameters"]) == (mario.system, mario.parameters)
+    assert (shown["n_ctx"], shown["memory"]["contexts"][-1]["n_ctx"]) == (128, 64)
+    assert cli.main(["show", str(file), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["made"] is None
 
 
 def test_rm_deletes_what_list_shows(
