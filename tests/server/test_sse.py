@@ -39,6 +39,12 @@ async def asked(frames: Frames, look: Callable[[ClientResponse, asyncio.Event], 
         await runner.cleanup()
 
 
+def test_aiohttp_knows_what_holds_a_head_back() -> None:
+    """It is private there; under another name every head would be a packet of its own, and nothing would say so."""
+    assert web.StreamResponse._send_headers_immediately is True
+    assert sse.Stream._send_headers_immediately is False
+
+
 def test_pings_come_before_the_first_frame() -> None:
     """A long prompt would else look like a dead connection."""
     async def frames(go_on: asyncio.Event) -> AsyncGenerator[bytes, None]:
