@@ -27,6 +27,7 @@ from ggpy.gguf import GGUFFile
 from ggpy.hub.resolve import Resolved, resolve
 from ggpy.loading import Lora, ModelOptions, Progress, adapter_files, compilers_awake, open_core
 from ggpy.made import load_options, own_template, with_parameters, with_preface
+from ggpy.models import hparams_of
 from ggpy.text import ChatOptions, ChatTemplate, ModelText, Tokenizer, check_options
 
 if TYPE_CHECKING:
@@ -90,11 +91,11 @@ class LLM:
         found = resolved(model)
         self.path, self.made = found.path, found.made
         self.default_params = SamplingParams()
+        gguf = GGUFFile(self.path)
         if found.made is not None:
-            options = as_made(found.made, options)
+            options = as_made(found.made, options, hparams_of(gguf).n_ctx_train)
             self.default_params = with_parameters(self.default_params, found.made.parameters)
             chat_template = own_template(found.made) if chat_template is None else chat_template
-        gguf = GGUFFile(self.path)
         self.metadata = gguf.metadata
         with compilers_awake():
             self._text = ModelText(gguf.metadata, chat_template)
@@ -271,9 +272,14 @@ def spec_of(model: str | os.PathLike[str]) -> str:
     return spec
 
 
-def as_made(made: StoredModel, options: ModelOptions) -> ModelOptions:
-    """`options`, with what the model's maker said where they do not say otherwise; his adapters are the first."""
+def as_made(made: StoredModel, options: ModelOptions, n_ctx_train: int) -> ModelOptions:
+    """`options`, with what the model's maker said where they do not say otherwise; his adapters are the first.
+
+    A context of his is no longer than `n_ctx_train`.
+    """
     own = load_options(made)
+    if "n_ctx" in own:
+        own["n_ctx"] = min(own["n_ctx"], n_ctx_train)
     chosen = {name: own[name] for name in ("n_ctx", "n_threads") if name in own and getattr(options, name) is None}
     return replace(options, **chosen, lora=(*own.get("lora", ()), *adapter_files(options.lora)))
 

@@ -7,15 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ggpy.engine.config import SamplingParams
+from ggpy.engine.config import MAX_COUNT, MAX_SEED, SamplingParams
 from ggpy.errors import ConfigError, RequestError, TemplateError
+from ggpy.machine import usable_cores
 from ggpy.text.go_to_jinja import jinja_of
 
 if TYPE_CHECKING:
     from ggpy.hub.store import ModelStore, StoredModel
-
-RANDOM_SEED = 2**32 - 1     # llama-server's way to say "another one each time"; so is a negative seed
-MAX_COUNT = 2**31 - 1
 
 # parameter that is called as its field of SamplingParams -> its limits; what is beyond them is taken for them
 LIMITS: dict[str, tuple[float, float]] = {
@@ -34,7 +32,7 @@ def sampling_values(parameters: Mapping[str, Any]) -> dict[str, Any]:
         values["repeat_last_n"] = None if n < 0 else min(n, MAX_COUNT)
     if "seed" in parameters:
         seed = parameters["seed"]
-        values["seed"] = None if seed < 0 else seed & RANDOM_SEED
+        values["seed"] = None if seed < 0 else seed & MAX_SEED
     if "num_predict" in parameters:
         n = parameters["num_predict"]
         values["max_tokens"] = None if n < 0 else min(max(n, 1), MAX_COUNT)
@@ -52,18 +50,21 @@ def with_parameters(params: SamplingParams, parameters: Mapping[str, Any]) -> Sa
 
 
 def load_options(model: StoredModel, store: ModelStore | None = None) -> dict[str, Any]:
-    """What `model` says of how it is loaded: n_ctx, n_threads and lora, where it says something."""
+    """What `model` says of how it is loaded: n_ctx, n_threads and lora, where it says something.
+
+    Threads beyond the cores that there are would wait for one another, so there are no more.
+    """
     from ggpy.hub.store import ModelStore
 
     n_ctx, n_threads = (model.parameters.get(name, 0) for name in ("num_ctx", "num_thread"))
     options: dict[str, Any] = {**({"n_ctx": n_ctx} if n_ctx > 1 else {}),
-                               **({"n_threads": n_threads} if n_threads > 0 else {})}
+                               **({"n_threads": min(n_threads, usable_cores())} if n_threads > 0 else {})}
     if model.adapters:
-        options["lora"] = adapter_files(model, store or ModelStore())
+        options["lora"] = adapters_of(model, store or ModelStore())
     return options
 
 
-def adapter_files(model: StoredModel, store: ModelStore) -> tuple[str, ...]:
+def adapters_of(model: StoredModel, store: ModelStore) -> tuple[str, ...]:
     """Where the low-rank adapters of `model` lie."""
     from ggpy.hub.store import is_digest
 

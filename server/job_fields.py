@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ggpy.backends.base import Scales
+from ggpy.engine.config import MAX_COUNT
 from ggpy.engine.constraint import ConstraintSpec
 from ggpy.engine.probabilities import ProbabilitySpec
 from ggpy.engine.request import ContextShift
@@ -13,7 +14,7 @@ from ggpy.server.fields import Fields
 from ggpy.server.generation import Job
 from ggpy.server.job_settings import ReplySettings
 from ggpy.server.models import LoadedModel
-from ggpy.server.sampling_fields import MAX_COUNT, read_sampling
+from ggpy.server.sampling_fields import read_sampling
 from ggpy.server.settings import ServerSettings
 
 MAX_PROBS = 1000        # alternatives of a token

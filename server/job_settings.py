@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ggpy.backends.base import Scales
-from ggpy.engine.config import SamplingParams
+from ggpy.engine.config import RANDOM_SEED, SamplingParams
 from ggpy.engine.constraint import ConstraintSpec
-from ggpy.server.sampling_fields import RANDOM_SEED
 from ggpy.text import Tokenizer
 
 PLAIN = ("temperature", "dynatemp_range", "dynatemp_exponent", "top_k", "top_p", "min_p", "top_n_sigma",

@@ -10,12 +10,10 @@ from typing import Any
 
 import msgspec
 
-from ggpy.engine.config import SamplingParams, sampler_name, samplers_of_letters
+from ggpy.engine.config import MAX_COUNT, RANDOM_SEED, SamplingParams, sampler_name, samplers_of_letters
 from ggpy.engine.constraint import ConstraintSpec
 from ggpy.errors import ConfigError, RequestError
 from ggpy.made import LIMITS
-from ggpy.made import MAX_COUNT as MAX_COUNT
-from ggpy.made import RANDOM_SEED as RANDOM_SEED
 from ggpy.server.fields import Fields
 from ggpy.text import Tokenizer
 

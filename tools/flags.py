@@ -10,12 +10,18 @@ from dataclasses import fields
 from typing import Any, NamedTuple, get_args
 
 from ggpy.backends.base import Compute, KVType, Repack
-from ggpy.engine.config import DEFAULT_STEP_MS, EngineConfig, SamplingParams, sampler_name, samplers_of_letters
+from ggpy.engine.config import (
+    DEFAULT_STEP_MS,
+    MAX_THREADS,
+    EngineConfig,
+    SamplingParams,
+    sampler_name,
+    samplers_of_letters,
+)
 from ggpy.errors import ConfigError, GGUFError
 from ggpy.gguf import Metadata
 from ggpy.tools.parser import KINDS
 
-MAX_THREADS = 512       # llama.cpp's limit; starting more takes longer than any answer
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "'": "'", '"': '"', "\\": "\\"}
 
 
@@ -227,8 +233,9 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
                        help="tokens whose keys and values are kept, earlier conversations' too; 0: as -c (default: 0)")
     group.add_argument("--step-ms", type=_milliseconds, default=DEFAULT_STEP_MS, metavar="MS",
                        help="read prompts in steps of about so long, but at least 8 tokens, while others "
-                       "generate, four times as long while nobody does; 0: of any length (default: "
-                       f"{DEFAULT_STEP_MS:g})")
+                       "generate, a third longer where several prompts wait, four times as long while nobody "
+                       f"generates; 0: of any length (default: {DEFAULT_STEP_MS:g}, so {DEFAULT_STEP_MS * 4 / 3:g} "
+                       "where several wait)")
     group.add_argument("--cache-audit", type=_one_in, default=0, metavar="1/N",
                        help="of N prompts that the cache has a part of, compute that of one again, while others go on, "
                        "and compare every bit; what differs is logged as an error (default: none)")

@@ -14,8 +14,10 @@ from typing import Any, Literal
 from ggpy.errors import ConfigError, RequestError, shown
 
 MAX_SEED = 2**32 - 1
+RANDOM_SEED = MAX_SEED      # llama-server's way to say "another one each time"; so is a negative seed
 MAX_TEXTS = 128             # stop strings, or breakers of DRY, of a request
 MAX_COUNT = 2**31 - 1       # what llama.cpp's counts hold, too
+MAX_THREADS = 512           # llama.cpp's limit; starting more takes longer than any answer
 DEFAULT_STEP_MS = 75.0
 
 Pooling = Literal["none", "mean", "cls", "last", "rank"]        # how a text's hidden states become its vector

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ggpy.engine.config import MAX_COUNT
 from ggpy.errors import GgpyError, RequestError
 from ggpy.server.anthropic.breakpoints import Block, keeps_of, read_blocks
 from ggpy.server.anthropic.messages import Message, read_messages, read_tools
@@ -15,7 +16,6 @@ from ggpy.server.chat.request import read_chat
 from ggpy.server.context import Server
 from ggpy.server.fields import Fields
 from ggpy.server.models import LoadedModel
-from ggpy.server.sampling_fields import MAX_COUNT
 
 MAX_TOKENS = 4096           # of an answer, if a request does not say
 REASONING_TOKENS = 10_000   # the same of reasoning that is asked for

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal
 
+from ggpy.engine.config import MAX_COUNT
 from ggpy.engine.constraint import ConstraintSpec
 from ggpy.engine.probabilities import ProbabilitySpec
 from ggpy.errors import RequestError, shown
@@ -22,7 +23,7 @@ from ggpy.server.generation import Job
 from ggpy.server.job_fields import MAX_PROBS, read_job, read_n_probs
 from ggpy.server.job_settings import ReplySettings, settings_object
 from ggpy.server.models import LoadedModel
-from ggpy.server.sampling_fields import MAX_COUNT, read_constraint, schema_constraint
+from ggpy.server.sampling_fields import read_constraint, schema_constraint
 from ggpy.server.settings import ServerSettings
 from ggpy.text.reasoning import ReasoningFormat
 from ggpy.text.tool_calls import name_of

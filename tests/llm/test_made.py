@@ -9,6 +9,7 @@ import pytest
 import ggpy.loading
 from ggpy import LLM, SamplingParams
 from ggpy.errors import GgpyError, TemplateError
+from ggpy.gguf import GGUFFile
 from ggpy.hub.store import ModelStore, StoredModel
 from tests.llm.reference_backend import ReferenceBackend
 from tests.models.arch_data import ArchModel
@@ -64,6 +65,13 @@ def test_errors_count_the_callers_own_messages(tiny: ArchModel, load_made: Calla
                                 messages=({"role": "user", "content": "y"}, {"role": "assistant", "content": "z"})))
     with pytest.raises(TemplateError, match=f"^{reason}"):
         llm.chat_tokens(messages)
+
+
+def test_its_context_is_no_longer_than_its_training(tiny: ArchModel, load_made: Callable[..., LLM]) -> None:
+    """Whatever its maker said: there is no memory for so many tokens."""
+    n_ctx_train = GGUFFile(tiny.path).metadata.get_int("llama.context_length")
+    made = StoredModel(name="helper:latest", source=str(tiny.path), parameters={"num_ctx": 2_000_000_000})
+    assert load_made(made).n_ctx == n_ctx_train
 
 
 def test_its_adapters_are_its_own(tiny: ArchModel, load_made: Callable[..., LLM], tmp_path: Path) -> None:
