@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
 
 from aiohttp import web
 
 from ggpy.server import lanes, sse
-from ggpy.server.anthropic.breakpoints import Keep
+from ggpy.server.anthropic.breakpoints import LIFETIMES_S, Keep
 from ggpy.server.anthropic.reply import (
     Ending,
     EventWriter,
@@ -116,7 +116,9 @@ def ending(answer: Answer, reason: FinishReason, wanted: MessageRequest) -> Endi
 def usage(answer: Answer, wanted: MessageRequest, keeps: Sequence[Keep], n_generated: int) -> Usage:
     """What was read anew of the beginning that is kept is stored, but for a prompt's last token: that is read each
     time."""
-    n_kept = min(max((n for n, _ in keeps), default=0), answer.n_prompt - 1)
-    n_stored = max(0, n_kept - answer.n_cached)
-    n_told = 0 if wanted.is_warming else n_generated
-    return Usage(answer.n_prompt, answer.n_cached, n_stored, n_told, answer.cache_miss)
+    def n_stored(keeps: Iterable[Keep]) -> int:
+        return max(0, min(max((n for n, _ in keeps), default=0), answer.n_prompt - 1) - answer.n_cached)
+
+    hourly = (keep for keep in keeps if keep[1] == LIFETIMES_S["1h"])       # these come first
+    return Usage(answer.n_prompt, answer.n_cached, n_stored(keeps), 0 if wanted.is_warming else n_generated,
+                 answer.cache_miss, n_stored(hourly))

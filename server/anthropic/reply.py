@@ -47,14 +47,21 @@ class Usage:
     n_stored: int = 0
     n_generated: int = 0
     cache_miss: MissCause | None = None     # why no more was read from the cache; None: not yet known
+    n_stored_1h: int = 0        # of those that are stored, for an hour; the others for 5 minutes
 
     def object(self) -> dict[str, Any]:
         """Anthropic's object; `cache_miss` is a member beside its own."""
         found: dict[str, Any] = {
             "input_tokens": self.n_prompt - self.n_cached - self.n_stored,
             "cache_creation_input_tokens": self.n_stored, "cache_read_input_tokens": self.n_cached,
+            "cache_creation": {"ephemeral_5m_input_tokens": self.n_stored - self.n_stored_1h,
+                               "ephemeral_1h_input_tokens": self.n_stored_1h},
             "output_tokens": self.n_generated}
         return found if self.cache_miss is None else {**found, "cache_miss": self.cache_miss}
+
+    def delta_object(self) -> dict[str, Any]:
+        """The same at the end of a stream, which does not say for how long anything is stored."""
+        return {name: value for name, value in self.object().items() if name != "cache_creation"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +125,7 @@ class EventWriter:
     def finish(self, ending: Ending, usage: Usage) -> bytes:
         """The last events. An answer without any block gets an empty one, for clients look at the first."""
         opened = self._open("text", {"text": ""}) if self._index < 0 else b""
-        delta = {"type": "message_delta", "delta": ending.object(), "usage": usage.object()}
+        delta = {"type": "message_delta", "delta": ending.object(), "usage": usage.delta_object()}
         return (opened + self._close() + sse.frame(delta, "message_delta")
                 + sse.frame({"type": "message_stop"}, "message_stop"))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import anthropic
 import pytest
-from anthropic.types import MessageParam, ToolParam
+from anthropic.types import CacheCreation, MessageParam, ToolParam
 
 from ggpy.engine.messages import Generate, Tokens
 from tests.clients.conftest import KEY
@@ -182,6 +182,8 @@ def test_a_prompt_is_stored_where_it_says_so(anthropic_client: anthropic.Anthrop
     first, second = (ask(anthropic_client, system=system).usage for _ in range(2))
     assert first.cache_creation_input_tokens
     assert first.cache_creation_input_tokens > 100
+    assert first.cache_creation == CacheCreation(
+        ephemeral_5m_input_tokens=0, ephemeral_1h_input_tokens=first.cache_creation_input_tokens)
     n_kept = first.cache_creation_input_tokens + (first.cache_read_input_tokens or 0)
     assert [request.keeps for request in requests] == [((n_kept, 3600.0),)] * 2
     assert (second.input_tokens, second.cache_creation_input_tokens) == (1, 0)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
+import pytest
+
+from ggpy.server.anthropic.api import usage
+from ggpy.server.anthropic.breakpoints import Keep
 from ggpy.server.anthropic.reply import (
     Ending,
     EventWriter,
@@ -14,7 +18,9 @@ from ggpy.server.anthropic.reply import (
     error_frame,
     message_object,
 )
+from ggpy.server.anthropic.request import MessageRequest
 from ggpy.server.errors import ErrorInfo
+from ggpy.server.generation import Answer
 from ggpy.text.tool_calls import CallArguments, CallBegin, CallEnd, Content, Reasoning, ToolCall
 from ggpy.text.tool_calls.events import Event
 
@@ -59,10 +65,12 @@ def test_a_stream_begins_with_an_empty_message_and_ends_with_the_reason() -> Non
     first, *_, delta, last = written(Content("a"), ending=Ending("stop_sequence", "END"))
     assert first["message"] == {
         "id": "msg_1", "type": "message", "role": "assistant", "model": "tiny", "content": [], "stop_reason": None,
-        "stop_sequence": None, "usage": {"input_tokens": 6, "cache_creation_input_tokens": 0,
-                                         "cache_read_input_tokens": 4, "output_tokens": 0}}
+        "stop_sequence": None, "usage": {
+            "input_tokens": 6, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 4,
+            "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0}, "output_tokens": 0}}
     assert delta["delta"] == {"stop_reason": "stop_sequence", "stop_sequence": "END"}
-    assert delta["usage"]["output_tokens"] == 7
+    assert delta["usage"] == {"input_tokens": 6, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 4,
+                              "output_tokens": 7}
     assert last == {"type": "message_stop"}
 
 
@@ -84,8 +92,9 @@ def test_a_whole_answer_has_the_same_blocks() -> None:
 
 def test_tokens_that_are_stored_for_later_are_told_apart() -> None:
     """All tokens of the prompt are one of three kinds."""
-    usage = message_object("m", "tiny", [], Ending("max_tokens"), Usage(10, 4, 5, 3))["usage"]
-    assert usage == {"input_tokens": 1, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 4,
+    told = message_object("m", "tiny", [], Ending("max_tokens"), Usage(10, 4, 5, 3, n_stored_1h=2))["usage"]
+    assert told == {"input_tokens": 1, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 4,
+                     "cache_creation": {"ephemeral_5m_input_tokens": 3, "ephemeral_1h_input_tokens": 2},
                      "output_tokens": 3}
 
 
@@ -98,3 +107,17 @@ def test_errors_have_anthropics_types() -> None:
     assert error_body(ErrorInfo(418, "x", "y"))["error"]["type"] == "api_error"
     frame = error_frame(ErrorInfo(500, "server_error", "oh"))
     assert frame.startswith(b'event: error\ndata: {"type":"error","error":{')
+
+
+@pytest.mark.parametrize(("keeps", "n_cached", "stored"), [
+    ((), 0, (0, 0)), (((60, 300.0),), 0, (60, 0)), (((60, 3600.0),), 20, (40, 40)),
+    (((30, 3600.0), (60, 300.0)), 20, (40, 10)), (((30, 3600.0), (60, 300.0)), 40, (20, 0)),
+    (((100, 3600.0),), 0, (99, 99)), (((30, 3600.0),), 40, (0, 0))])
+def test_each_lifetime_has_its_own_tokens(keeps: tuple[Keep, ...], n_cached: int, stored: tuple[int, int]) -> None:
+    """Those that were read anew; the longer lifetime comes first. A prompt's last token is never stored."""
+    answer = Answer(0, n_prompt=100, n_ctx=200, task=cast(Any, None), n_cached=n_cached)
+    wanted = MessageRequest(cast(Any, None), (), is_stream=False, is_warming=False, blocks=())
+    found = usage(answer, wanted, keeps, 7)
+    assert (found.n_stored, found.n_stored_1h) == stored
+    assert found.object()["cache_creation"] == {
+        "ephemeral_5m_input_tokens": stored[0] - stored[1], "ephemeral_1h_input_tokens": stored[1]}
