@@ -17,8 +17,9 @@ to the best of them. With --level LEVEL=LABEL ours runs under GGPY_CPU=LEVEL aga
 measures GGUF files, such as bench/requantise.py makes, in decode and prefill.
 
 Prints a table (median and range of the rounds; a ratio above 1 means that ours is better) and one line of JSON. With
---results FILE every finished measurement is kept, and not repeated by a later run of the same commit; --minutes ends a
-run early; --report and --plot write all that the file holds. Nothing else should run meanwhile: the load is printed.
+--results FILE every finished measurement is kept, and not repeated by a later run of the same commit, builds and
+machine; --minutes ends a run early; --report and --plot write all that the file holds. Nothing else should run
+meanwhile: the load is printed.
 """
 
 import argparse
@@ -41,7 +42,7 @@ from bench.groups import GROUPS, LEVEL_GROUPS
 from bench.units import Key, Unit, append_unit, as_json, load_units, spread
 from ggpy.hub import catalogue
 from ggpy.tools.bench_flags import positive_numbers
-from ggpy.tools.flags import positive_number
+from ggpy.tools.flags import positive_number, whole_number
 
 BUSY_LOAD = 0.5
 
@@ -63,12 +64,22 @@ class Job:
     model: Model
     peers: Mapping[str, LlamaCpp]
 
+    @property
+    def able_peers(self) -> dict[str, LlamaCpp]:
+        """Those that have a program for the group."""
+        return {label: peer for label, peer in self.peers.items() if peer.can(GROUPS[self.key.group])}
+
+    def is_told_by(self, kept: Unit | None, builds: Mapping[str, str]) -> bool:
+        """Whether measuring would only repeat `kept`: it is of this commit, this machine and the same builds."""
+        return kept is not None and (kept.commit, kept.machine, kept.builds) == (
+            commit(), machine(), {label: builds[label] for label in self.able_peers})
+
 
 def measure(job: Job, n_rounds: int, builds: Mapping[str, str]) -> Unit:
     """All rounds of a unit."""
     group = GROUPS[job.key.group]
     ours = Ours(job.key.threads, job.key.level)
-    peers = {label: peer for label, peer in job.peers.items() if peer.can(group)}
+    peers = job.able_peers
     our_values: list[float] = []
     their_values: dict[str, list[float]] = {label: [] for label in peers}
     before = load()
@@ -117,12 +128,17 @@ def find_models(names: Sequence[str], requants: str | None) -> list[Model]:
     return models
 
 
+def peer_bin(text: str) -> tuple[str, Path]:
+    """Label and folder of a build, from [LABEL=]DIR; what has a separator in it is no label, but a path with a "="."""
+    label, is_given, folder = text.partition("=")
+    if not is_given or not label or "/" in label or os.sep in label:
+        return "llama.cpp", Path(text)
+    return label, Path(folder)
+
+
 def find_peers(args: argparse.Namespace) -> dict[str, Path]:
     """Label -> folder of the builds of llama.cpp."""
-    folders = {}
-    for text in args.peer_bin:
-        label, is_given, folder = text.rpartition("=")
-        folders[label if is_given else "llama.cpp"] = Path(folder)
+    folders = dict(args.peer_bin)
     if args.llama_bench and not folders:
         folders["llama.cpp"] = Path(args.llama_bench).parent
     for label, folder in folders.items():
@@ -154,7 +170,7 @@ def parse_arguments() -> argparse.Namespace:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", metavar="MODEL")
-    parser.add_argument("--peer-bin", action="append", default=[], metavar="[LABEL=]DIR",
+    parser.add_argument("--peer-bin", type=peer_bin, action="append", default=[], metavar="[LABEL=]DIR",
                         help="a build of llama.cpp; may be repeated with different labels")
     parser.add_argument("--llama-bench", default=os.environ.get("LLAMA_BENCH"), metavar="PATH",
                         help="the same: llama-bench, with llama-batched-bench beside it")
@@ -165,7 +181,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--level", action="append", default=[], metavar="LEVEL=LABEL",
                         help="ours under GGPY_CPU=LEVEL against the build LABEL; may be repeated")
     parser.add_argument("--requants", metavar="DIR", help="measure the GGUF files in it too")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds at most (default 5); slow groups take fewer")
+    parser.add_argument("--rounds", type=whole_number(1), default=5,
+                        help="rounds at most (default 5); slow groups take fewer")
     parser.add_argument("--minutes", type=positive_number, help="begin nothing after so many minutes")
     parser.add_argument("--no-cold", action="store_true", help="leave out the run that compiles all kernels")
     parser.add_argument("--results", type=Path, metavar="FILE",
@@ -175,6 +192,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--report", type=Path, metavar="FILE.md", help="write a page about all that --results holds")
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw its ratios; needs matplotlib")
     args = parser.parse_args()
+    labels = [label for label, _ in args.peer_bin]
+    if len(set(labels)) < len(labels):
+        parser.error(f"--peer-bin: two builds have the label {max(labels, key=labels.count)}; give each its own, as in "
+                     "--peer-bin plain=DIR --peer-bin amx=DIR")
     if args.plot is not None and importlib.util.find_spec("matplotlib") is None:
         parser.error("--plot needs matplotlib: python -m pip install matplotlib")
     if args.no_cold:
@@ -196,8 +217,7 @@ def run(args: argparse.Namespace, units: dict[Key, Unit]) -> None:
     warm: set[tuple[Path, str]] = set()
     start = time.monotonic()
     for job in todo:
-        kept = units.get(job.key)
-        if kept is None or kept.commit != commit() or args.again:
+        if args.again or not job.is_told_by(units.get(job.key), builds):
             if args.minutes is not None and time.monotonic() - start > 60 * args.minutes:
                 print(f"{args.minutes:g} minutes are over; run this again to go on", file=sys.stderr)
                 break

@@ -101,6 +101,45 @@ def test_what_is_kept_is_not_measured_again(
     assert calls == ["ours", "amx"] * 3
 
 
+def test_other_builds_and_machines_are_measured_anew(
+        calls: list[str], peers: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a file holds of another llama.cpp, or of another computer, tells nothing of this one."""
+    model = tmp_path / "some.gguf"
+    model.touch()
+    common = [str(model), "--results", str(tmp_path / "results.jsonl"), "--rounds", "1", "--only", "decode"]
+    monkeypatch.setattr(vs_llama_cpp, "commit", lambda: "abc")
+    monkeypatch.setattr(vs_llama_cpp, "machine", lambda: "a machine")
+    run(monkeypatch, *common, "--peer-bin", str(peers["amx"]))
+    run(monkeypatch, *common, "--peer-bin", str(peers["amx"]))
+    assert calls == ["ours", "amx"]
+    run(monkeypatch, *common, "--peer-bin", f"plain={peers['plain']}")
+    assert calls[2:] == ["ours", "plain"]
+    monkeypatch.setattr(LlamaCpp, "build", lambda self: "build 2")
+    run(monkeypatch, *common, "--peer-bin", f"plain={peers['plain']}")
+    assert calls[4:] == ["ours", "plain"]
+    monkeypatch.setattr(vs_llama_cpp, "machine", lambda: "another")
+    run(monkeypatch, *common, "--peer-bin", f"plain={peers['plain']}")
+    assert calls[6:] == ["ours", "plain"]
+
+
+@pytest.mark.parametrize(("text", "label", "folder"), [
+    ("/opt/bin", "llama.cpp", "/opt/bin"), ("amx=/opt/bin", "amx", "/opt/bin"), ("amx=/opt/a=b", "amx", "/opt/a=b"),
+    ("/opt/a=b/bin", "llama.cpp", "/opt/a=b/bin"), ("./a=b", "llama.cpp", "./a=b")])
+def test_a_build_is_a_folder_with_or_without_a_label(text: str, label: str, folder: str) -> None:
+    """A path may have a "=" of its own."""
+    assert vs_llama_cpp.peer_bin(text) == (label, Path(folder))
+
+
+@pytest.mark.parametrize("arguments", [
+    ["--peer-bin", "/a", "--peer-bin", "/b"], ["--peer-bin", "x=/a", "--peer-bin", "x=/b"], ["--rounds", "0"]])
+def test_builds_without_a_name_of_their_own_and_no_rounds_are_wrong_usage(
+        arguments: list[str], calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two builds with one label, neither is left out in silence."""
+    with pytest.raises(SystemExit, match="2"):
+        run(monkeypatch, *arguments)
+    assert calls == []
+
+
 def test_time_that_is_over_ends_a_run(
         calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing is begun, and a line says how to go on."""
