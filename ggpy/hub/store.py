@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import secrets
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -188,8 +188,8 @@ class Upload:
 
     def __enter__(self) -> Self:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(prefix="part-", dir=self._path.parent)
-        self._part, self._file = Path(name), os.fdopen(descriptor, "wb")
+        self._part = self._path.with_name(f"part-{secrets.token_hex(8)}")
+        self._file = self._part.open("xb")      # who may read it is for the umask to say, as of other files
         return self
 
     def check_room(self, n_bytes: int) -> None:
@@ -232,15 +232,15 @@ def _read(path: Path) -> StoredModel | None:
 
 def _write(path: Path, data: bytes) -> None:
     """Put `data` in place of the file, all of it or nothing."""
-    descriptor, name = tempfile.mkstemp(prefix=".part-", dir=path.parent)
+    part = path.with_name(f".part-{secrets.token_hex(8)}")
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with part.open("xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(name, path)
+        os.replace(part, path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
         raise
 
 

@@ -54,6 +54,18 @@ def test_a_model_takes_the_place_of_one_of_the_same_name(store: ModelStore) -> N
     assert blobs(store) == []
 
 
+@pytest.mark.skipif(os.name != "posix", reason="other systems have no such permissions")
+def test_models_are_for_others_to_read_as_the_umask_has_it(store: ModelStore) -> None:
+    """An image whose models root made serves them as another user."""
+    before = os.umask(0o022)
+    try:
+        store.save(StoredModel(name="a", source=put(store)))
+    finally:
+        os.umask(before)
+    files = [path for path in store.folder.rglob("*") if path.is_file() and path.name != "lock"]
+    assert [path.stat().st_mode & 0o777 for path in files] == [0o644] * 2
+
+
 def test_a_blob_stays_as_long_as_a_model_needs_it(store: ModelStore) -> None:
     """As its file, or as an adapter."""
     digest = put(store)
