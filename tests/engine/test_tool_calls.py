@@ -75,7 +75,7 @@ def test_arguments_may_stand_between_tags(end: str, arguments: str, is_right: bo
 
 
 @pytest.mark.parametrize(("others", "right", "wrong"), [
-    (True, "<k=a>x</k><k=b>1</k>", "<k=a!>1</k>"), ({"type": "integer"}, "<k=a!>1</k>", "<k=a>x</k>"),
+    (True, "<k=a>x</k><k=b!>1</k>", "<k=a!>x</k>"), ({"type": "integer"}, "<k=a!>1</k>", "<k=a>x</k>"),
     (False, "", "<k=a>x</k>")])
 def test_arguments_between_tags_may_have_any_names(others: Any, right: str, wrong: str) -> None:
     """Where the schema says so."""

@@ -229,3 +229,39 @@ def test_openings_begin_calls(name: str, rest: str) -> None:
     answer = parse_answer(text, tool_format, TOOLS)
     assert [(call.name, json.loads(call.arguments)) for call in answer.calls] == [("get_time", {"city": "Oslo"})]
     assert answer.content == ""
+
+
+@pytest.mark.parametrize("schema", [
+    {"properties": {"x": {"$ref": "#/$defs/code"}}}, {"properties": {"x": {"allOf": [{"$ref": "#/$defs/code"}]}}},
+    {"$ref": "#/$defs/call"}, {"allOf": [{"$ref": "#/$defs/call"}]}, {"anyOf": [{"$ref": "#/$defs/call"}, {}]},
+    {"additionalProperties": {"type": "string"}}, {"patternProperties": {"x": {"$ref": "#/$defs/code"}}},
+])
+def test_texts_are_told_wherever_the_schema_says_so(schema: Any) -> None:
+    """A text of digits is no number, also where it is in another part of the schema that it is a text."""
+    tools = [{"name": "f", "parameters": {**schema, "$defs": {
+        "code": {"type": "string"}, "call": {"properties": {"x": {"type": "string"}}}}}}]
+    text = '<function name="f"><param name="x">12</param></function>'
+    (call,) = parse_answer(text, BY_NAME["minicpm"], tools).calls
+    assert json.loads(call.arguments) == {"x": "12"}
+
+
+@pytest.mark.parametrize("schema", [
+    {"$ref": "#"}, {"$ref": "#/$defs/a/b"}, {"$ref": 1, "allOf": 2}, {"properties": {"x": {"$ref": "#/properties/x"}}},
+    {"properties": {"x": {"enum": "ab"}}}, {"properties": [1], "additionalProperties": True}, True,
+])
+def test_schemas_that_say_nothing_leave_values_as_they_are(schema: Any) -> None:
+    """References in a circle and to nowhere, and what is no schema."""
+    text = '<function name="f"><param name="x">12</param></function>'
+    (call,) = parse_answer(text, BY_NAME["minicpm"], [{"name": "f", "parameters": schema}]).calls
+    assert json.loads(call.arguments) == {"x": 12}
+
+
+def test_a_schema_of_many_levels_is_read_as_far_as_it_matters() -> None:
+    """Deeper than functions may call each other."""
+    inner: dict[str, Any] = {"type": "string"}
+    for _ in range(2000):
+        inner = {"allOf": [inner]}
+    tools = [{"name": "f", "parameters": {"allOf": [inner], "properties": {"x": inner}}}]
+    text = '<function name="f"><param name="x">12</param></function>'
+    (call,) = parse_answer(text, BY_NAME["minicpm"], tools).calls
+    assert json.loads(call.arguments) == {"x": 12}

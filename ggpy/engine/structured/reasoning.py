@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from ggpy.engine.structured.symbols import symbols
 from ggpy.engine.structured.tokens import GrammarTokens
-from ggpy.engine.structured.tool_calls import symbols
 
 SPACES = r"/[ \n]{1,4}/"     # that a model may put between its reasoning and the rest
 

@@ -2,99 +2,157 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields, replace
 from typing import Any
 
-from ggpy.engine.structured.compiler import inline_schema
+from ggpy.engine.structured.argument_order import order_rules
+from ggpy.engine.structured.compiler import compile_grammar, inline_schema, schema_grammar
+from ggpy.engine.structured.json_schema import shown_json
+from ggpy.engine.structured.object_shapes import Located, ObjectShape, object_shapes
+from ggpy.engine.structured.standalone import standalone
+from ggpy.engine.structured.symbols import literal, symbols
+from ggpy.engine.structured.text_lexeme import TextReader
 from ggpy.engine.structured.tokens import GrammarTokens
 from ggpy.errors import GrammarError
+from ggpy.text.tool_calls.format import ArgumentTags
+from ggpy.text.tool_calls.tool_list import ToolList
 
-DEFINITIONS = ("$defs", "definitions")
-OTHERS = "additionalProperties"
-ANY_KEY = r"/[A-Za-z0-9_.\-]{1,64}/"
-
-
-@dataclass(frozen=True, slots=True)
-class ArgumentTags:
-    """An argument is `key_begin key text_begin text value_end`, or `key_begin key json_begin JSON value_end`."""
-
-    key_begin: str
-    text_begin: str
-    json_begin: str
-    value_end: str
-
-    @classmethod
-    def read(cls, value: Mapping[str, Any], path: str) -> ArgumentTags:
-        """What a source has. Raises GrammarError."""
-        names = [each.name for each in fields(cls)]
-        if sorted(value) != sorted(names) or not all(isinstance(text, str) and text for text in value.values()):
-            raise GrammarError(f"{path}: expected texts {', '.join(names)}")
-        return cls(**value)
+TEXT_KEYWORDS = ("pattern", "format", "minLength", "maxLength", "enum", "const")
+ANY_TEXT = "/(?s:.*)/"
+ANY_KEY = r"[A-Za-z0-9_.\-]{1,64}"
+MAX_BLAMED = 100        # parts of a schema that are asked one by one which of them is refused
+MAX_GRAMMAR = 1 << 20   # characters of one tool's rules
 
 
-def tagged_rules(rule: str, schema: Any, tags: ArgumentTags, tokens: GrammarTokens) -> Iterator[str]:
-    """Rules of a grammar, the first of which is `rule`: the arguments that `schema` names, in its order.
+def read_tags(value: Mapping[str, Any], path: str) -> ArgumentTags:
+    """What a source has. Raises GrammarError."""
+    names = [each.name for each in fields(ArgumentTags)]
+    if sorted(value) != sorted(names) or not all(isinstance(text, str) and text for text in value.values()):
+        raise GrammarError(f"{path}: expected texts {', '.join(names)}")
+    return ArgumentTags(**value)
 
-    `schema` is one that `read_schema` has made. Those that are not required may be left out; others may follow where it
-    says so.
+
+class TaggedArguments:
+    """Rules of the arguments that `schema`, which `read_schema` has made, lets the tool `name` have.
+
+    `tools` says how they are read: one that is a text stands between tags as it is, any other as JSON.
     """
-    known = schema if isinstance(schema, dict) else {}
-    properties, required, others = known.get("properties", {}), known.get("required", []), known.get(OTHERS, False)
-    places = [f"{rule}_{i}" + ("" if key in required else "?") for i, key in enumerate(properties)]
-    if others is not False:
-        places.append(f"{rule}_other*")
-    yield f"{rule}: {' '.join(places) or chr(34) * 2}"
-    shared = {key: known[key] for key in DEFINITIONS if key in known}
-    for i, (key, each) in enumerate(properties.items()):
-        yield from _argument(f"{rule}_{i}", key, _with(shared, each), tags, tokens)
-    if others is not False:
-        other = {"type": "string"} if others is True else _with(shared, others)
-        yield from _argument(f"{rule}_other", None, other, tags, tokens)
 
+    def __init__(self, tools: ToolList, name: str, schema: Any, path: str, tags: ArgumentTags,
+                 tokens: GrammarTokens) -> None:
+        self._tools = tools
+        self._name = name
+        self._schema = schema
+        self._path = path
+        self._tags = tags
+        self._tokens = tokens
+        self._key_begin, self._text_begin, self._json_begin, self._end = (
+            symbols(text, tokens) for text in (tags.key_begin, tags.text_begin, tags.json_begin, tags.value_end))
+        self._texts = TextReader(schema)
+        self._checks: list[Located] = []
+        self._n_characters = 0
 
-def _with(shared: dict[str, Any], schema: Any) -> Any:
-    """`schema`, with what it may refer to."""
-    return {**shared, **schema} if isinstance(schema, dict) else schema
+    def rules(self, rule: str) -> list[str]:
+        """The rules, the first of which is `rule`: arguments in the schema's order, and others behind them.
 
+        Raises GrammarError, naming the place, for a schema that cannot be enforced.
+        """
+        shapes, exclusive = object_shapes(self._schema, self._path)
+        self._checks += [(standalone(schema, self._schema), path) for schema, path in exclusive]
+        rules = [rule] if len(shapes) == 1 else [f"{rule}_{i}" for i in range(len(shapes))]
+        lines = [] if len(shapes) == 1 else [f"{rule}: {' | '.join(rules)}"]
+        for each, shape in zip(rules, shapes, strict=True):
+            for line in self._object(each, shape):
+                lines.append(line)
+                self._count(line)
+        self._check()
+        return lines
 
-def _argument(rule: str, key: str | None, schema: Any, tags: ArgumentTags, tokens: GrammarTokens) -> Iterator[str]:
-    """Rules of one argument; `key` None: of any name."""
-    from ggpy.engine.structured.tool_calls import literal, symbols
+    def _count(self, text: str) -> None:
+        self._n_characters += len(text)
+        if self._n_characters > MAX_GRAMMAR:
+            raise GrammarError(f"{self._path}: the grammar of these arguments has more than {MAX_GRAMMAR:,} characters")
 
-    begin = f"{symbols(tags.key_begin, tokens)} {ANY_KEY if key is None else literal(key)}"
-    end, choices = symbols(tags.value_end, tokens), texts_of(schema)
-    if choices is None:
-        yield f"{rule}: {begin} {symbols(tags.json_begin, tokens)} {rule}_value {end}"
-        yield f"{rule}_value: %json {inline_schema(schema)}"
-        return
-    yield f"{rule}: {begin} {symbols(tags.text_begin, tokens)} {rule}_value"
-    if choices:
-        yield f"{rule}_value: ({' | '.join(map(literal, choices))}) {end}"
-    else:
-        yield from text_rules(f"{rule}_value", tags.value_end, tokens)
+    def _check(self) -> None:
+        """Have the compiler say whether anything meets what it has to see as a whole: it does not tell of lexemes."""
+        if not self._checks:
+            return
+        parts = [f"p{i}: %json {inline_schema(schema)}" for i, (schema, _) in enumerate(self._checks)]
+        start = f"start: {' | '.join(f'p{i}' for i in range(len(parts)))}"
+        try:
+            compile_grammar(self._tokens.index, "\n".join((start, *parts, "")))
+        except GrammarError as error:
+            for schema, path in self._checks[:MAX_BLAMED]:
+                try:
+                    compile_grammar(self._tokens.index, schema_grammar(schema))
+                except GrammarError as its:
+                    keywords = [keyword for keyword in TEXT_KEYWORDS if keyword in schema]
+                    raise GrammarError(f"{path}: {', '.join(keywords)}{': ' if keywords else ''}{its}") from error
+            raise GrammarError(f"{self._path}: {error}") from error
 
+    def _object(self, rule: str, shape: ObjectShape) -> Iterator[str]:
+        shape = self._with_names(shape)
+        yield from order_rules(rule, shape, self._path)
+        for i, (key, schemas) in enumerate(shape.members.items()):
+            if key != key.strip() or "\n" in key or self._tags.text_begin[0] in key:
+                raise GrammarError(f"{self._path}.properties: {shown_json(key)} cannot stand between the tags that "
+                                   "this model writes around names")
+            yield from self._argument(f"{rule}_{i}", literal(key), schemas, self._is_text(key))
+        if shape.others is not None:
+            names = [literal(name) for name in shape.names if re.fullmatch(ANY_KEY, name)]
+            yield f"{rule.upper()}_KEY: /{ANY_KEY}/" + (f" & ~({' | '.join(names)})" if names else "")
+            yield from self._argument(f"{rule}_other", f"{rule.upper()}_KEY", shape.others, self._is_text(None))
 
-def texts_of(schema: Any) -> list[str] | None:
-    """The texts that a value may be, [] for any; None if it need not be a text."""
-    if not isinstance(schema, dict):
-        return None
-    values = schema.get("enum", [schema["const"]] if "const" in schema else None)
-    if values is not None:
-        return list(values) if values and all(isinstance(value, str) and value for value in values) else None
-    return [] if schema.get("type") in ("string", ["string"]) else None
+    def _with_names(self, shape: ObjectShape) -> ObjectShape:
+        """`shape` with those of its others as members that are read in another way, as another shape names them."""
+        if shape.others is None:
+            return shape
+        names = [name for name in self._tools.parameters(self._name)
+                 if name not in shape.names and self._is_text(name) != self._is_text(None)]
+        return replace(shape, members={**shape.members, **dict.fromkeys(names, shape.others)},
+                       names=(*shape.names, *names))
 
+    def _is_text(self, key: str | None) -> bool:
+        return self._tools.is_text(self._name, key)
 
-def text_rules(rule: str, end: str, tokens: GrammarTokens) -> Iterator[str]:
-    """Any text up to `end`, which it may spell as long as it does not have the control tokens of it."""
-    from ggpy.engine.structured.tool_calls import symbols
+    def _argument(self, rule: str, key: str, schemas: list[Located], is_text: bool) -> Iterator[str]:
+        """Rules of one argument, whose value meets all of `schemas`."""
+        is_free = not schemas and not is_text       # what is no JSON is a text then
+        has_two = is_free and self._text_begin != self._json_begin
+        ways = []
+        if is_text or is_free:
+            ways.append(f"{self._text_begin} {rule}_text")
+            yield from self._text_rules(f"{rule}_text", self._text(schemas))
+        if has_two or not ways:
+            ways.append(f"{self._json_begin} {rule}_json {self._end}")
+            parts = [schema for schema, _ in schemas]
+            yield f"{rule}_json: %json {inline_schema(self._alone(parts))}"
+        yield f"{rule}: {self._key_begin} {key} ({' | '.join(ways)})"
 
-    before, control, behind = symbols(end, tokens).partition("<[")
-    if not control:
-        yield f"{rule}[suffix={json.dumps(end)}]: /(?s:.*)/"
-        return
-    # one lexeme, for a text may end in what `end` begins with
-    literal_before = before.strip().strip("/")
-    yield f"{rule}: {rule.upper()} <[{behind}" if literal_before else f"{rule}: {rule.upper()}? <[{behind}"
-    yield f"{rule.upper()}: /(?s:.*){literal_before}/" if literal_before else f"{rule.upper()}: /(?s:.+)/"
+    def _text(self, schemas: list[Located]) -> str:
+        """What a text has to be."""
+        found = [(self._texts.expression(schema, path), path) for schema, path in schemas]
+        for expression, path in found:
+            if expression is None:
+                raise GrammarError(f"{path}: this argument is a text, which does not meet this schema")
+        if any(expression for expression, _ in found):
+            whole = self._alone([schema for schema, _ in schemas])
+            self._count(inline_schema(whole))
+            self._checks.append((whole, schemas[0][1]))
+        return " & ".join(expression for expression, _ in found if expression)
+
+    def _alone(self, schemas: list[Any]) -> Any:
+        """The schema of what meets all of `schemas`."""
+        whole = schemas[0] if len(schemas) == 1 else {"allOf": schemas} if schemas else True
+        return standalone(whole, self._schema)
+
+    def _text_rules(self, rule: str, expression: str) -> Iterator[str]:
+        """A text that meets `expression`, "" for any, and the end of a value, which the text does not have in it."""
+        before, control, behind = self._end.partition("<[")
+        mark = self._tags.value_end.strip() or self._tags.value_end
+        text = f"{expression or ANY_TEXT} & ~({ANY_TEXT} {literal(mark)} {ANY_TEXT})"
+        # one lexeme with what stands behind it, for a text may end in what that begins with
+        yield f"{rule}: {rule.upper()}" + (f" <[{behind}" if control else "")
+        yield f"{rule.upper()}: ({text}) {before.strip()}"

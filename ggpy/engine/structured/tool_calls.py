@@ -10,11 +10,14 @@ from typing import Any
 from ggpy.engine.structured.closed_objects import read_schema
 from ggpy.engine.structured.compiler import WHITESPACE, inline_schema
 from ggpy.engine.structured.json_schema import parse_json, shown_json
-from ggpy.engine.structured.tagged_arguments import ArgumentTags, tagged_rules
+from ggpy.engine.structured.symbols import literal, symbols
+from ggpy.engine.structured.tagged_arguments import TaggedArguments, read_tags
 from ggpy.engine.structured.tokens import GrammarTokens
 from ggpy.errors import GrammarError
+from ggpy.text.tool_calls.tool_list import ToolList
 
 MAX_TOOLS = 512
+MAX_GRAMMAR = 8 << 20       # characters of the rules of arguments between tags, of all tools
 NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
@@ -27,7 +30,7 @@ class ToolCalls:
     them; without, each has its own begin and end, with or without a line break before it. Whitespace may stand between
     these texts and a call. With `name_end`, a call is no object but `name_begin name name_end {...} arguments_end`, and
     `is_numbered` puts ":0" and the like behind the name. With `id_end`, a new id, ten letters or digits, and that stand
-    in front of the name. With `tags`, arguments are no JSON but stand between ArgumentTags. With `is_free`, anything
+    in front of the name. With `tags`, arguments stand one by one between ArgumentTags. With `is_free`, anything
     follows the `name_end` of the first call, the control tokens in `marks` too. With `content`, a schema, JSON that
     meets it may take the place of all calls.
     """
@@ -68,25 +71,37 @@ def tool_grammar(source: str, tokens: GrammarTokens) -> str:
     content = "" if calls.content is None else " | content"
     lines = [f"start: {first}{content}", f"WS: /{WHITESPACE}/", "NUMBER: /:[0-9]{1,3}/", "ID: /[a-z0-9]{10}/",
              "TEXT: /(?s:.+)/"]
+    lines += _tool_rules(calls, tokens)
+    before = " WS?" if calls.begin and calls.name_end is None else ""
+    behind = " WS?" if calls.end and calls.name_end is None else ""
+    lines.append(f"body:{before} ({' | '.join(f'call{i}' for i in range(len(calls.tools)))}){behind}")
+    if content:
+        lines.append(f"content: %json {inline_schema(read_schema(calls.content, '$.content'))}")
+    return "\n".join([*lines, ""])
+
+
+def _tool_rules(calls: ToolCalls, tokens: GrammarTokens) -> list[str]:
+    """The rules call0, call1 and so on, of each tool, and what they need."""
+    lines: list[str] = []
     names: list[str] = []
-    tags = None if calls.tags is None else ArgumentTags.read(calls.tags, "$.tags")
+    n_characters = 0
+    tags = None if calls.tags is None else read_tags(calls.tags, "$.tags")
     for i, tool in enumerate(calls.tools):
-        name, schema = _tool(tool, f"$.tools[{i}]")
+        name, schema, path = _tool(tool, f"$.tools[{i}]")
         if name in names:
             raise GrammarError(f"$.tools[{i}].name: there is a tool {shown_json(name)} before it")
         names.append(name)
         lines.append(f"call{i}: {_call(calls, name, f'arguments{i}', tokens)}")
-        if tags is not None:
-            lines += tagged_rules(f"arguments{i}", schema, tags, tokens)
+        if tags is None:
+            lines.append(f"arguments{i}: " + (_anything(calls, tokens) if calls.is_free
+                                              else f"%json {inline_schema(schema)}"))
             continue
-        arguments = _anything(calls, tokens) if calls.is_free else f"%json {inline_schema(schema)}"
-        lines.append(f"arguments{i}: {arguments}")
-    before = " WS?" if calls.begin and calls.name_end is None else ""
-    behind = " WS?" if calls.end and calls.name_end is None else ""
-    lines.append(f"body:{before} ({' | '.join(f'call{i}' for i in range(len(names)))}){behind}")
-    if content:
-        lines.append(f"content: %json {inline_schema(read_schema(calls.content, '$.content'))}")
-    return "\n".join([*lines, ""])
+        rules = TaggedArguments(ToolList([tool]), name, schema, path, tags, tokens).rules(f"arguments{i}")
+        n_characters += sum(map(len, rules))
+        if n_characters > MAX_GRAMMAR:
+            raise GrammarError(f"$.tools: the grammar of their arguments has more than {MAX_GRAMMAR:,} characters")
+        lines += rules
+    return lines
 
 
 def _call(calls: ToolCalls, name: str, arguments: str, tokens: GrammarTokens) -> str:
@@ -124,30 +139,11 @@ def _read(value: Any) -> ToolCalls:
     return ToolCalls(**value)
 
 
-def _tool(tool: Any, path: str) -> tuple[str, Any]:
-    """Name and schema of a tool."""
+def _tool(tool: Any, path: str) -> tuple[str, Any, str]:
+    """Name and schema of a tool, and the schema's path."""
     if isinstance(tool, dict) and isinstance(tool.get("function"), dict):
         tool, path = tool["function"], f"{path}.function"
     if not isinstance(tool, dict) or not isinstance(tool.get("name"), str) or not tool["name"]:
         raise GrammarError(f"{path}.name: expected the name of a tool, found {shown_json(tool)}")
-    parameters = tool.get("parameters")
-    return tool["name"], read_schema(NO_ARGUMENTS if parameters is None else parameters, f"{path}.parameters")
-
-
-def symbols(text: str, tokens: GrammarTokens) -> str:
-    """`text` in a grammar: control tokens that it spells are tokens, the rest is text."""
-    found: list[str] = []
-    pending = b""
-    for token in tokens.encode(text, parse_special=True):
-        if token in tokens.special:
-            found += [literal(pending.decode())] if pending else []
-            found.append(f"<[{token}]>")
-            pending = b""
-        else:
-            pending += tokens.pieces[token]
-    found += [literal(pending.decode())] if pending else []
-    return " ".join(found) or '""'
-
-
-def literal(text: str) -> str:
-    return "/" + "".join(f"\\x{{{ord(c):X}}}" for c in text) + "/"
+    parameters, path = tool.get("parameters"), f"{path}.parameters"
+    return tool["name"], read_schema(NO_ARGUMENTS if parameters is None else parameters, path), path

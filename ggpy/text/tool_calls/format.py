@@ -27,7 +27,8 @@ class CallShape:
 
     With `between`, several stand between one `begin` and `end`, that between them. With `name_end`, a call is
     `name_begin name name_end arguments arguments_end`; `is_numbered` puts ":0", ":1" and so on behind names, and with
-    `id_end` an id of the model's own and that stand in front of them. With `tags`, arguments are no JSON.
+    `id_end` an id of the model's own and that stand in front of them. With `tags`, arguments stand one by one between
+    these, texts as they are and all else as JSON.
     """
 
     begin: str = ""
@@ -65,7 +66,7 @@ class ToolFormat(ABC):
 
     `begins`, at least one, are the texts with which calls begin; what stands before one is content. `marks` are all
     texts that may be control tokens and that the parser has to see, so that they must be decoded. `shape` is None if
-    the arguments are no JSON.
+    the arguments stand neither in JSON nor between tags.
     """
 
     name: str
