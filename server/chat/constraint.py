@@ -57,9 +57,10 @@ def answer_constraint(content: ConstraintSpec | None, style: AnswerStyle, *, is_
                       is_parallel: bool = True) -> ConstraintSpec | None:
     """The constraint of a whole answer whose content is to meet `content`; reasoning is free.
 
-    Calls that have to come are written from the start, others are held to their schemas once they have begun. Where
-    arguments are no JSON, they are left to the model, but for the names of calls that have to come. `is_open` says that
-    the prompt has begun reasoning, `is_off` that there is to be none. Raises RequestError for tools beside a grammar.
+    Calls that have to come are written from the start, others are held to their schemas once they have begun. Formats
+    without triggers leave others to the model, and those that have an `opening` for want of a shape leave it the
+    arguments of all calls, but not the name of one that has to come. `is_open` says that the prompt has begun
+    reasoning, `is_off` that there is to be none. Raises RequestError for tools beside a grammar.
     """
     tool_format, tags = style.tool_format, style.reasoning
     reasoning = ("" if is_open else tags.begin, tags.end) if is_open or (style.has_reasoning and not is_off) else None
