@@ -45,7 +45,8 @@ class Tool:
         parts = []
         for key, value in arguments:
             is_text = isinstance(value, str) and self.is_text(key)
-            begin, text = (tags.text_begin, value) if is_text else (tags.json_begin, json.dumps(value))
+            text = value if is_text else json.dumps(value, ensure_ascii=False)
+            begin = tags.text_begin if is_text else tags.json_begin
             parts.append(f"{tags.key_begin}{key}{begin}{text}{tags.value_end}")
         return (f"{shape.begin}{shape.name_begin}f{shape.name_end}{''.join(parts)}{shape.arguments_end}{shape.end}")
 
@@ -199,6 +200,8 @@ def test_a_text_ends_where_it_is_read_to_its_end(tool_format: ToolFormat) -> Non
     end, tool = tool_format.shape.tags.value_end.strip(), Tool(CITY, tool_format)
     assert tool.allows({"city": f"a{end[:-1]} b\n"})
     assert not tool.allows([("city", f"a{end} b")])
+    texts = Tool({"properties": {"x": {"type": "array", "items": TEXT}}}, tool_format)
+    assert texts.allows({"x": [f"a{end}", end]})        # in strings of JSON it is no end
 
 
 @pytest.mark.parametrize("pattern", ["[" * 50_000, "(" * 2_000 + "a" + ")" * 2_000, "(^" * 500, "[[:a:]" * 5_000])

@@ -265,3 +265,21 @@ def test_a_schema_of_many_levels_is_read_as_far_as_it_matters() -> None:
     text = '<function name="f"><param name="x">12</param></function>'
     (call,) = parse_answer(text, BY_NAME["minicpm"], tools).calls
     assert json.loads(call.arguments) == {"x": 12}
+
+
+@pytest.mark.parametrize(("values", "expected"), [
+    (['["</param>"]', "1"], [["</param>"], 1]), (['{"a": "x</param>y", "b": "</param>"}', "2"],
+                                                 [{"a": "x</param>y", "b": "</param>"}, 2]),
+    (['"say \\"</param>\\""', "3"], ['say "</param>"', 3]),
+    (['["a', '"b'], ['["a', '"b']), (['"a', "1"], ['"a', 1]), (['{"a": "b', '"]'], ['{"a": "b', '"]']),
+])
+def test_tags_in_strings_of_json_are_none(values: list[str], expected: list[Any]) -> None:
+    """But what is no JSON after all ends at the first of them, however the text is cut."""
+    parameters = "".join(f'<param name="x{i}">{value}</param>' for i, value in enumerate(values))
+    text = f'<function name="f">{parameters}</function>!'
+    wholes = [in_pieces([text], BY_NAME["minicpm"]),
+              *(in_pieces([text[:at], text[at:]], BY_NAME["minicpm"]) for at in range(len(text))),
+              in_pieces([*text], BY_NAME["minicpm"])]
+    for answer in wholes:
+        assert [json.loads(call.arguments) for call in answer.calls] == [{f"x{i}": e for i, e in enumerate(expected)}]
+        assert answer.content == "!"

@@ -48,6 +48,26 @@ def loaded(text: str) -> Any:
     return json.loads(text, parse_constant=_no_number)
 
 
+def is_json(text: str) -> bool:
+    """Whether `text` is JSON, NaN and Infinity being none."""
+    try:
+        loaded(text)
+        return True
+    except (ValueError, RecursionError):
+        return False
+
+
+def ends_in_string(text: str) -> bool:
+    """Whether `text` is the beginning of JSON and ends within a string of it."""
+    try:
+        loaded(text)
+    except json.JSONDecodeError as error:
+        return error.msg.startswith("Unterminated string")
+    except (ValueError, RecursionError):
+        pass
+    return False
+
+
 def _no_number(name: str) -> float:
     raise ValueError(f"{name} is no number in JSON")
 

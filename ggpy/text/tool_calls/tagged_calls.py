@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ggpy.text.tool_calls.format import ToolFormat
 from ggpy.text.tool_calls.json_calls import JsonCalls
+from ggpy.text.tool_calls.json_text import ends_in_string, is_json
 from ggpy.text.tool_calls.output import Output
 from ggpy.text.tool_calls.scanner import Emit, Scanner, Steps
 from ggpy.text.tool_calls.tool_list import ToolList
@@ -104,11 +105,26 @@ class TaggedCalls(ToolFormat):
         out.arguments(json.dumps(key, ensure_ascii=False) + ": ")
         if is_text:
             return (yield from self._read_text(s, out.arguments))
-        value: list[str] = []
-        is_complete = (yield from s.until((self.value_end,), value.append)) is not None
-        text = "".join(value)
+        text, is_complete = yield from self._read_value(s)
         out.arguments(tools.value(name, key, self._off_lines(text)))
         return is_complete
+
+    def _read_value(self, s: Scanner) -> Steps[tuple[str, bool]]:
+        """What stands before the tag behind a value, and whether that is there; in strings of JSON it is none."""
+        pieces: list[str] = []
+        end = yield from s.until((self.value_end,), pieces.append)
+        first = "".join(pieces)
+        n_behind = 0        # characters read behind the first such tag
+        while end is not None and ends_in_string("".join(pieces)):
+            pieces.append(self.value_end)
+            n_before = sum(map(len, pieces))
+            end = yield from s.until((self.value_end,), pieces.append)
+            n_behind += sum(map(len, pieces)) - n_before + len(end or "")
+        text = "".join(pieces)
+        if n_behind and (end is None or not is_json(text)):
+            s.unread(n_behind)
+            return first, True
+        return text, end is not None
 
     def _read_text(self, s: Scanner, emit: Emit) -> Steps[bool]:
         """Hand a text on as a JSON string as it arrives."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ggpy.text.tool_calls.json_text import loaded
+from ggpy.text.tool_calls.json_text import is_json
 from ggpy.text.tool_calls.references import target_of
 
 MAX_DEPTH = 100     # of schemas that one argument has to meet
@@ -56,11 +56,8 @@ class ToolList:
     def value(self, name: str, key: str, text: str) -> str:
         """Argument `key` of tool `name`, which the model wrote as `text`, as JSON."""
         if not self.is_text(name, key):
-            try:
-                loaded(text)
+            if is_json(text):
                 return text.strip()
-            except (ValueError, RecursionError):
-                pass
             if text.strip() in ("True", "False", "None"):
                 return {"True": "true", "False": "false", "None": "null"}[text.strip()]
         return json.dumps(text, ensure_ascii=False)
