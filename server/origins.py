@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from ggpy.server.errors import ForbiddenError
+from ggpy.server.hosts import is_own_host
 from ggpy.server.settings import ServerSettings, is_loopback
 
 ANY, LOCAL = "*", "localhost"
@@ -29,10 +31,8 @@ def is_allowed(origin: str, rules: frozenset[str]) -> bool:
 
 
 def matches(origin: str, rule: str) -> bool:
-    """Whether `origin` is as `rule` has it, in which a * stands for any text."""
-    before, star, behind = rule.partition("*")
-    return star != "" and len(origin) >= len(before) + len(behind) and origin.startswith(before) \
-        and origin.endswith(behind)
+    """Whether `origin` is as `rule` has it, in which each * stands for any text."""
+    return fnmatchcase(origin, rule.replace("[", "[[]").replace("?", "[?]"))    # which mean something else there
 
 
 def is_local(origin: str) -> bool:
@@ -46,22 +46,35 @@ def is_local(origin: str) -> bool:
                                            and (is_loopback(host) or host == "0.0.0.0"))
 
 
+def is_foreign(request: web.Request, settings: ServerSettings) -> bool:
+    """Whether a page of another site asks that is not listed, be the rule ANY or not.
+
+    A page of whatever name the request came to is not the server's own: the name has to be.
+    """
+    origin, host = request.headers.get("Origin"), request.headers.get("Host", "")
+    if origin is None or is_allowed(origin, rules_of(settings.cors_origins) | {LOCAL}):
+        return False
+    return origin not in (f"http://{host}", f"https://{host}") or not is_own_host(host, settings)
+
+
 def check_origin(request: web.Request, settings: ServerSettings, *, changes_server: bool) -> None:
     """Raise ForbiddenError for a page of another site, as Ollama does, unless the rule has it.
 
     Browsers send some requests of pages to other sites without asking first. Where the rule is ANY they are answered,
     but for those that change the server.
     """
-    origin = request.headers.get("Origin")
-    rules = rules_of(settings.cors_origins)
-    if origin is None or (ANY in rules and not changes_server):
+    is_any = ANY in rules_of(settings.cors_origins)
+    if (is_any and not changes_server) or not is_foreign(request, settings):
         return
-    host = request.headers.get("Host")
-    if origin in (f"http://{host}", f"https://{host}") or is_allowed(origin, rules | {LOCAL}):
-        return
-    what = "change this server" if ANY in rules else "use this server"
+    origin, host = request.headers["Origin"], request.headers.get("Host", "")
+    what = f"pages of {origin!r:.80} may not {'change' if is_any else 'use'} this server"
+    if host and origin.partition("://")[2] == host:
+        raise ForbiddenError(f"{what}: it is not known to be called {host!r:.80}; --allowed-hosts names the names that "
+                             "it has")
     where = "--cors-origins, or OLLAMA_ORIGINS," if settings.is_ollama else "--cors-origins"
-    raise ForbiddenError(f"pages of {origin!r:.80} may not {what}; {where} lists those that may")
+    if is_any:
+        raise ForbiddenError(f"{what}: `*` lets pages ask, but not change models; {where} may list the origin itself")
+    raise ForbiddenError(f"{what}; {where} lists those that may")
 
 
 def origin_headers(request: web.Request, settings: ServerSettings) -> dict[str, str]:

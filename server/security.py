@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import hmac
-import ipaddress
-import socket
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from ggpy.server.errors import AuthenticationError, ForbiddenError
+from ggpy.server.hosts import is_own_host
 from ggpy.server.origins import origin_headers
 from ggpy.server.page import is_page
-from ggpy.server.settings import ServerSettings, is_loopback
+from ggpy.server.settings import ServerSettings
 
 PUBLIC = frozenset({"", "/", "/health", "/v1/health"})       # paths that need no key
 
@@ -33,19 +31,9 @@ def check_host(request: web.Request, settings: ServerSettings) -> None:
     A page of the web can let a name of its own mean 127.0.0.1; the browser then takes the server for a part of it.
     """
     host = request.headers.get("Host", "")
-    if not settings.is_local or not host:
-        return
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-    except ValueError:          # brackets around no address, or letters that stand for others
-        name = ""
-    if is_loopback(name) or name in settings.allowed_hosts or name == socket.gethostname().lower():
-        return
-    try:
-        ipaddress.ip_address(name)
-    except ValueError as error:
+    if settings.is_local and host and not is_own_host(host, settings):
         raise ForbiddenError(f"the server is not called {host!r:.80}; --allowed-hosts names the names that it has "
-                             "beside localhost") from error
+                             "beside localhost")
 
 
 def check_key(request: web.Request, settings: ServerSettings, path: str) -> None:

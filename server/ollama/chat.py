@@ -17,8 +17,8 @@ from ggpy.server.ollama.answer import AnswerPart, collected, head, pieces, tail
 from ggpy.server.ollama.lines import Line, Stopwatch, ollama_body, read_body, respond
 from ggpy.server.ollama.messages import check_tools, read_messages, read_tools
 from ggpy.server.ollama.names import find_entry, model_field
-from ggpy.server.ollama.options import apply_keep_alive, read_keep_alive
-from ggpy.server.ollama.request import load_or_unload, prepared, read_asked
+from ggpy.server.ollama.options import apply_keep_alive
+from ggpy.server.ollama.request import load_or_unload, prepared, read_asked, wanted_keep_s
 from ggpy.server.routes import Route
 
 
@@ -29,10 +29,10 @@ def routes(server: Server) -> list[Route]:
         name = model_field(fields)
         entry = find_entry(server, name)
         messages, tools = await lanes.read(lambda: (read_messages(fields, name), read_tools(fields)))
-        keep_s = read_keep_alive(fields)
+        keep_s = wanted_keep_s(request, fields, server)
         is_stream = fields.boolean("stream", default=True)
         if not messages:
-            return await load_or_unload(server, entry, name, keep_s, {"message": message(AnswerPart())})
+            return await load_or_unload(request, server, entry, name, keep_s, {"message": message(AnswerPart())})
         apply_keep_alive(entry, keep_s, entry.idle_s(server.settings))
         async with server.models.use(entry.name, autoload=True) as model:
             watch.model_is_there()

@@ -15,7 +15,8 @@ from ggpy.server.fields import Fields
 from ggpy.server.models import LoadedModel
 from ggpy.server.ollama.lines import Stopwatch, ollama_body, read_body
 from ggpy.server.ollama.names import find_entry, model_field
-from ggpy.server.ollama.options import apply_keep_alive, read_keep_alive
+from ggpy.server.ollama.options import apply_keep_alive
+from ggpy.server.ollama.request import wanted_keep_s
 from ggpy.server.replies import json_response
 from ggpy.server.routes import Route
 
@@ -29,7 +30,7 @@ def routes(server: Server) -> list[Route]:
         texts = read_texts(fields)
         if not texts:
             return json_response({"model": name, "embeddings": []})
-        apply_keep_alive(entry, read_keep_alive(fields), entry.idle_s(server.settings))
+        apply_keep_alive(entry, wanted_keep_s(request, fields, server), entry.idle_s(server.settings))
         dimensions = fields.integer("dimensions", default=0, least=0)
         async with server.models.use(entry.name, autoload=True) as model:
             watch.model_is_there()
@@ -45,7 +46,7 @@ def routes(server: Server) -> list[Route]:
         prompt = fields.text("prompt", default="")
         if not prompt:
             return json_response({"embedding": []})
-        apply_keep_alive(entry, read_keep_alive(fields), entry.idle_s(server.settings))
+        apply_keep_alive(entry, wanted_keep_s(request, fields, server), entry.idle_s(server.settings))
         async with server.models.use(entry.name, autoload=True) as model:
             tokens = await asyncio.to_thread(text_tokens, [prompt], model, is_cut=True)
             (row,) = await pooled(model, tokens, pooling(server, model), norm=-1)

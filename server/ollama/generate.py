@@ -23,8 +23,17 @@ from ggpy.server.models import Entry, LoadedModel
 from ggpy.server.ollama.answer import AnswerPart, collected, head, pieces, tail
 from ggpy.server.ollama.lines import Line, Stopwatch, ollama_body, read_body, respond
 from ggpy.server.ollama.names import find_entry, model_field
-from ggpy.server.ollama.options import apply_keep_alive, read_keep_alive, refuse_images
-from ggpy.server.ollama.request import Asked, cut, limited, load_or_unload, prepared, read_asked, with_template
+from ggpy.server.ollama.options import apply_keep_alive, refuse_images
+from ggpy.server.ollama.request import (
+    Asked,
+    cut,
+    limited,
+    load_or_unload,
+    prepared,
+    read_asked,
+    wanted_keep_s,
+    with_template,
+)
 from ggpy.server.routes import Route
 from ggpy.text import ChatPrompt
 
@@ -36,9 +45,9 @@ def routes(server: Server) -> list[Route]:
         name = model_field(fields)
         entry = find_entry(server, name)
         refuse_images(fields, name)
-        keep_s = read_keep_alive(fields)
+        keep_s = wanted_keep_s(request, fields, server)
         if not fields.text("prompt", default="") and not fields.text("suffix", default=""):
-            return await load_or_unload(server, entry, name, keep_s, {"response": ""})
+            return await load_or_unload(request, server, entry, name, keep_s, {"response": ""})
         is_raw, is_stream = fields.boolean("raw", default=False), fields.boolean("stream", default=True)
         if is_raw and any(map(fields.get, ("system", "template", "context"))):
             raise RequestError("raw mode does not support template, system, or context")

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 from aiohttp import web
 
+from ggpy.engine.config import MAX_COUNT
 from ggpy.engine.request import ContextShift
 from ggpy.errors import RequestError
 from ggpy.made import with_parameters
@@ -30,12 +31,13 @@ from ggpy.server.ollama.options import (
     apply_keep_alive,
     default_params,
     read_format,
+    read_keep_alive,
     read_options,
     read_probabilities,
     read_think,
 )
+from ggpy.server.origins import check_origin, is_foreign
 from ggpy.server.replies import json_response
-from ggpy.server.sampling_fields import MAX_COUNT
 from ggpy.server.settings import ServerSettings
 from ggpy.text import ChatTemplate
 from ggpy.text.go_to_jinja import jinja_of
@@ -145,8 +147,19 @@ def limited(job: Job, limit: int) -> Job:
     return dataclasses.replace(job, params=dataclasses.replace(job.params, max_tokens=most))
 
 
-async def load_or_unload(server: Server, entry: Entry, name: str, keep_s: float | None, extra: Line) -> web.Response:
-    """The reply to a request without a prompt, which loads the model, or lets it go with keep_alive 0."""
+def wanted_keep_s(request: web.Request, fields: Fields, server: Server) -> float | None:
+    """What `keep_alive` says, which a page of another site has no say in. Raises FieldError."""
+    seconds = read_keep_alive(fields)
+    return None if is_foreign(request, server.settings) else seconds
+
+
+async def load_or_unload(request: web.Request, server: Server, entry: Entry, name: str, keep_s: float | None,
+                         extra: Line) -> web.Response:
+    """The reply to a request without a prompt, which loads the model, or lets it go with keep_alive 0.
+
+    Raises ForbiddenError for a page of another site.
+    """
+    check_origin(request, server.settings, changes_server=True)
     watch = Stopwatch()
     if keep_s == 0:
         entry.keep_s = 0.0
