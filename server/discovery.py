@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-from ggpy.errors import ConfigError
+from ggpy.errors import ConfigError, PullError
 from ggpy.hub import huggingface, names
 from ggpy.hub.catalogue import CATALOGUE
 from ggpy.hub.resolve import made_model
 from ggpy.hub.store import ModelStore
-from ggpy.server.models import Entry
+from ggpy.server.models import Entry, known_file
 from ggpy.server.presets import read_presets
 from ggpy.server.settings import ServerSettings
 from ggpy.server.stored_models import own_settings, stored_entries, stored_entry
 from ggpy.tools.parser import Parser
+
+logger = logging.getLogger("ggpy")
 
 
 def find_entries(settings: ServerSettings) -> list[Entry]:
@@ -57,6 +60,10 @@ def preset_entries(settings: ServerSettings) -> Iterator[tuple[Entry, bool]]:
         if source is None:
             raise ConfigError(f"--models-preset {settings.models_preset}: [{preset.name}] names no model; expected a "
                               "key model or hf-repo")
+        try:
+            known_file(source, is_offline=settings.is_offline)
+        except PullError as error:
+            logger.warning("--models-preset %s: [%s] cannot be loaded: %s", settings.models_preset, preset.name, error)
         own, made = server_settings(args), made_model(source)
         yield Entry(preset.name, source, own.aliases, own.tags, stored=made,
                     settings=own if made is None else own_settings(made, ModelStore(), own),

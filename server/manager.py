@@ -18,7 +18,7 @@ from ggpy.errors import GgpyError, RequestError
 from ggpy.machine import available_memory_bytes, give_memory_back
 from ggpy.server.errors import LoadingError, UnknownModelError
 from ggpy.server.model_lookup import meant_entry
-from ggpy.server.models import Entry, LoadedModel, State, can_share, open_model, share_model
+from ggpy.server.models import Entry, LoadedModel, State, can_share, check_kept, open_model, share_model
 from ggpy.server.settings import ServerSettings
 
 LOOK_S = 0.25           # how often it is looked for models that nobody uses
@@ -214,6 +214,7 @@ class ModelManager:
     async def _load(self, entry: Entry) -> LoadedModel:
         try:
             async with self._turn:
+                await asyncio.to_thread(check_kept, entry)
                 shared = await self._shared(entry)
                 if shared is None:
                     await self._make_room(entry)

@@ -19,8 +19,9 @@ from ggpy.engine.recording import Recorder
 from ggpy.errors import GgpyError, PullError
 from ggpy.gguf import GGUFFile
 from ggpy.hub import catalogue, names
-from ggpy.hub.resolve import resolve_model
-from ggpy.hub.store import StoredModel
+from ggpy.hub.model_names import ModelName
+from ggpy.hub.resolve import made_model, resolve_model
+from ggpy.hub.store import ModelStore, StoredModel
 from ggpy.loading import ModelOptions, load_core
 from ggpy.server.chat.answer_memory import AnswerMemory
 from ggpy.server.settings import ServerSettings
@@ -102,6 +103,7 @@ class Entry:
     loads_on_startup: bool = False
     settings: ServerSettings | None = None      # of this model alone; None: the server's
     stored: StoredModel | None = None           # what its maker said of it, if it was made by /api/create or /api/copy
+    is_foreign: bool = False                    # its maker is an Ollama on this machine
     state: State = "unloaded"
     progress: Progress | None = None
     error: GgpyError | None = None          # why it has failed
@@ -128,16 +130,30 @@ class Entry:
 
 def check_source(source: str, *, is_offline: bool) -> None:
     """Raise PullError for the name of no model, and GGUFError for a file that is none; what may be pulled is right."""
+    path = known_file(source, is_offline=is_offline)
+    if path is not None:
+        info_of_file(GGUFFile(path))
+
+
+def known_file(source: str, *, is_offline: bool) -> Path | None:
+    """The file that `source` means; None: it may be pulled. Raises PullError for the name of no model."""
     if names.is_hub_name(source):
         names.parse(source)
-    may_be_pulled = not is_offline and (names.is_hub_name(source) or catalogue.find(source) is not None)
     try:
-        path = resolve_model(source, offline=True)
+        return resolve_model(source, offline=True)
     except PullError:
-        if not may_be_pulled:
+        made = made_model(source)
+        spec = source if made is None else made.source
+        if is_offline or not (names.is_hub_name(spec) or catalogue.find(spec) is not None):
             raise
-    else:
-        info_of_file(GGUFFile(path))
+        return None
+
+
+def check_kept(entry: Entry) -> None:
+    """Raise PullError for a model that was made here and is deleted now, by `ggpy rm` or another server."""
+    stored = entry.stored
+    if stored is not None and not entry.is_foreign and ModelStore().find(ModelName.parse(stored.name)) is None:
+        raise PullError(f"model '{entry.name}' not found: {stored.name} was deleted")
 
 
 async def open_model(entry: Entry, settings: ServerSettings) -> LoadedModel:
@@ -184,10 +200,11 @@ def options_for(info: ModelInfo, settings: ServerSettings) -> ModelOptions:
 
     No request gets more of it than the model was trained for.
     """
-    options = settings.options
-    n_ctx = options.n_ctx
+    options, n_ctx = settings.options, settings.options.n_ctx
     if n_ctx is None:
         return replace(options, max_running=None if settings.is_unified else settings.n_slots)
+    if settings.is_ctx_cut:
+        n_ctx = min(n_ctx, info.n_ctx_train * (1 if settings.is_unified else settings.n_slots))
     if settings.is_unified:
         return replace(options, n_ctx=min(n_ctx, info.n_ctx_train), pool_tokens=options.pool_tokens or n_ctx)
     return replace(options, n_ctx=max(2, min(n_ctx // settings.n_slots, info.n_ctx_train)),

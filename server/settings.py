@@ -51,6 +51,7 @@ class ServerSettings:
     n_slots: int = DEFAULT_SLOTS                    # requests that are served at once
     slot_similarity: float = SIMILARITY
     is_unified: bool = True                         # the context is one request's; else it is divided among slots
+    is_ctx_cut: bool = False                        # requests together have no more than one may have, or each slot
     aliases: tuple[str, ...] = ()                   # names of the model
     tags: tuple[str, ...] = ()
     predict_path: str | None = None                 # where Vertex AI's predictions are served

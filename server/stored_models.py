@@ -34,9 +34,12 @@ logger = logging.getLogger("ggpy")
 def stored_entries(store: ModelStore, settings: ServerSettings) -> Iterator[Entry]:
     """One for each model of the store and, where this server stands in for Ollama, those that Ollama has pulled."""
     others = ollama_models(config.ollama_dir()) if settings.is_ollama else ()
-    for model in (*store.models(), *map(with_known_template, others)):
+    own = [(model, False) for model in store.models()]
+    for model, is_foreign in (*own, *((with_known_template(model), True) for model in others)):
         try:
-            yield stored_entry(model, store, settings)
+            entry = stored_entry(model, store, settings)
+            entry.is_foreign = is_foreign
+            yield entry
         except GgpyError as error:
             logger.warning("%s is left out: %s", model.name, error)
 
@@ -61,12 +64,16 @@ def stored_entry(model: StoredModel, store: ModelStore, settings: ServerSettings
 
 
 def own_settings(model: StoredModel, store: ModelStore, settings: ServerSettings) -> ServerSettings:
-    """What the server runs `model` by: the server's settings, but for what the model says."""
+    """What the server runs `model` by: the server's settings, but for what the model says.
+
+    A context of its own has no room beyond what it was trained for, whatever its maker said.
+    """
     changed = load_options(model, store)
-    if "n_ctx" in changed:
+    is_ctx_cut = "n_ctx" in changed
+    if is_ctx_cut:
         changed |= {"n_ctx": changed["n_ctx"] * (1 if settings.is_unified else settings.n_slots), "pool_tokens": None}
     return dataclasses.replace(
-        settings, options=dataclasses.replace(settings.options, **changed), aliases=(), tags=(),
+        settings, options=dataclasses.replace(settings.options, **changed), is_ctx_cut=is_ctx_cut, aliases=(), tags=(),
         chat_template=settings.chat_template if model.template is None else own_template(model),
         sampling_of=partial(_sampling, settings, model.parameters))
 

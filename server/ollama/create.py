@@ -8,6 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
+from ggpy.engine.config import MAX_THREADS
 from ggpy.errors import GgpyError, RequestError, shown
 from ggpy.gguf import GGUFFile
 from ggpy.hub.model_names import ModelName
@@ -25,6 +26,7 @@ from ggpy.server.stored_models import lasting_source, replace_entry
 from ggpy.text import ChatTemplate
 from ggpy.text.go_to_jinja import jinja_of
 
+ENDINGS = (".gguf", ".bin", ".safetensors")     # of files that clients make models of
 MAX_TEXT = 1 << 20      # characters of a template, system message or licence
 
 
@@ -50,6 +52,9 @@ def read_creation(fields: Fields) -> Creation:
     made = Creation(None, ()) if text is None else of_modelfile(text)
     made.source = fields.text("from") or made.source
     made.files = digests(fields, "files") or made.files
+    if made.source and is_file_name(made.source):
+        raise RequestError(f"FROM {shown(made.source)}: expected the name of a model, or @sha256:... of an uploaded "
+                           "file; paths of clients mean nothing here")
     if not made.source and not made.files:
         raise RequestError("neither 'from' or 'files' was specified")
     if made.source and made.files:
@@ -60,12 +65,21 @@ def read_creation(fields: Fields) -> Creation:
         if name in fields:
             setattr(made, name, fields.text(name))
     made.parameters |= check_parameters(fields.mapping("parameters") or {})
+    if made.parameters.get("num_thread", 0) > MAX_THREADS:
+        raise RequestError(f"num_thread {made.parameters['num_thread']}: expected {MAX_THREADS} at most, or 0 for all "
+                           "cores")
     if "messages" in fields:
         made.messages = tuple(check_message(message.values) for message in fields.objects("messages"))
     if "license" in fields:
         made.licenses = tuple(fields.texts("license"))
     check_texts(made)
     return made
+
+
+def is_file_name(source: str) -> bool:
+    """Whether a client means a file of its own; of models' names only the tag may end as a file's."""
+    is_file = ":" not in source and source.lower().endswith(ENDINGS)
+    return is_file or source.startswith((".", "/", "~")) or "\\" in source
 
 
 def of_modelfile(text: str) -> Creation:

@@ -13,7 +13,7 @@ from ggpy.hub import catalogue, names, resolve
 from ggpy.hub.model_names import ModelName
 from ggpy.hub.store import ModelStore, StoredModel, check_digest
 from ggpy.server.context import Server
-from ggpy.server.downloads import reload
+from ggpy.server.downloads import find_pullable, reload
 from ggpy.server.errors import NotFoundError, NotSupportedError
 from ggpy.server.manager import ModelManager
 from ggpy.server.model_lookup import shown_name
@@ -85,10 +85,15 @@ def require_store(models: ModelManager) -> None:
 
 
 def check_free(server: Server, name: str) -> None:
-    """Raise RequestError for the name of a model that is not of the store, which must not be hidden by another."""
+    """Raise RequestError for the name of a model that is not of the store, which must not be hidden by another.
+
+    It need not be here yet: what `ggpy pull` fetches goes by its name also later.
+    """
     entry = known_entry(server, name)
-    if entry is not None and not has_name_of_its_own(entry):
+    if entry is not None and (entry.is_foreign or not has_name_of_its_own(entry)):
         raise RequestError(f"{name} is the name of a model that was not made here; choose another name")
+    if find_pullable(name.lower()) is not None:
+        raise RequestError(f"{name} is the name of a model that `ggpy pull` fetches; choose another name")
 
 
 def copied(entry: Entry, name: ModelName) -> StoredModel:
@@ -100,7 +105,7 @@ def copied(entry: Entry, name: ModelName) -> StoredModel:
 async def delete_entry(server: Server, entry: Entry) -> None:
     """Delete a model that was made or pulled here. Raises RequestError for the files of others."""
     pulled = catalogue.find(entry.name)
-    if is_foreign(entry):
+    if entry.is_foreign:
         raise RequestError(f"{entry.name} belongs to Ollama: `ollama rm` deletes it")
     if not has_name_of_its_own(entry) and (pulled is None or Path(entry.source) != pulled.path):
         if any(names.is_hub_name(alias) for alias in entry.aliases):
@@ -119,11 +124,6 @@ async def delete_entry(server: Server, entry: Entry) -> None:
 def has_name_of_its_own(entry: Entry) -> bool:
     """Whether it was made by /api/create or /api/copy under this name; a preset may be of a model that was."""
     return entry.stored is not None and entry.name == str(ModelName.parse(entry.stored.name))
-
-
-def is_foreign(entry: Entry) -> bool:
-    """Whether a model was made by an Ollama on this machine."""
-    return entry.stored is not None and ModelStore().find(ModelName.parse(entry.stored.name)) is None
 
 
 async def receive(request: web.Request, digest: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ggpy.errors import ConfigError
+from ggpy.hub.model_names import ModelName
 from ggpy.hub.store import ModelStore, StoredModel
 from ggpy.server.discovery import folder_entries, given_entry, preset_entries
 from ggpy.server.presets import read_presets
@@ -63,6 +64,23 @@ def test_a_preset_may_be_of_a_model_that_a_client_made(tmp_path: Path, monkeypat
     assert entry.settings is not None
     assert (entry.settings.chat_template, entry.settings.options.n_ctx, entry.settings.sleep_idle_s) == (
         "{{ 1 }}", 64, 9)
+
+
+def test_a_preset_whose_model_is_gone_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It stays in the list, as its model may come back. One that may be pulled is not gone."""
+    monkeypatch.setenv("GGPY_HOME", str(tmp_path))
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    ModelStore().save(StoredModel(name="helper:latest", source=str(tmp_path / "m.gguf")))
+    (tmp_path / "models.ini").write_text("[mine]\nmodel = helper\n[pulled]\nmodel = smollm2\n")
+    settings = ServerSettings(models_preset=tmp_path / "models.ini")
+    assert [entry.name for entry, _ in preset_entries(settings)] == ["mine", "pulled"]
+    assert caplog.messages == []
+    ModelStore().delete(ModelName.parse("helper"))
+    assert [entry.name for entry, _ in preset_entries(settings)] == ["mine", "pulled"]
+    (message,) = caplog.messages
+    assert "[mine] cannot be loaded: no model is called 'helper'" in message
 
 
 def test_a_folder_holds_models_and_folders_of_parts(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ from ggpy.engine.config import SamplingParams
 from ggpy.errors import PullError
 from ggpy.hub import resolve
 from ggpy.hub.catalogue import CATALOGUE, CatalogueEntry
+from ggpy.hub.model_names import ModelName
+from ggpy.hub.store import ModelStore
 from ggpy.loading import ModelOptions
 from ggpy.server.discovery import find_entries
 from ggpy.server.settings import ServerSettings
@@ -144,11 +146,28 @@ def test_a_modelfile_as_a_text_is_read(router: Served, make: Callable[..., Reply
     assert 'stop                           "<|x|>"' in shown["parameters"]
 
 
-@pytest.mark.parametrize("source", ["/etc/passwd", "../../tiny.gguf", "./tiny.gguf", "~/tiny.gguf"])
+@pytest.mark.parametrize("source", ["/etc/passwd", "../../tiny.gguf", "./tiny.gguf", "~/tiny.gguf",
+                                    "tiny.gguf", "C:\\tiny.gguf"])
 def test_no_path_of_a_client_is_opened(router: Served, make: Callable[..., Reply], source: str) -> None:
-    """FROM means models and uploaded files alone."""
-    reply = make("evil", modelfile=f"FROM {source}")
-    assert (reply.status, "evil:latest" in names(router)) == (404, False)
+    """FROM means models and uploaded files alone, and says so."""
+    for body in ({"modelfile": f"FROM {source}"}, {"from": source}):
+        reply = make("evil", **body)
+        assert (reply.status, "evil:latest" in names(router)) == (400, False)
+        assert f"FROM {source!r}: expected the name of a model, or @sha256:" in reply.json["error"]
+
+
+@pytest.mark.parametrize("name", ["gemma3:270m", "gemma3", "Library/GEMMA3:Latest", "qwen2.5-coder:1.5b",
+                                  "hf.co/user/repo", "huggingface.co/User/Repo:Q8_0"])
+def test_what_could_be_pulled_keeps_its_name(
+    router: Served, store: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Also where it is not here yet; another model of its name would hide it later."""
+    monkeypatch.setattr(router.server.models, "entries", {"tiny": router.server.models.entries["tiny"]})
+    for path, body in (("/api/create", {"model": name, "from": "tiny"}),
+                       ("/api/copy", {"source": "tiny", "destination": name})):
+        reply = router.post(path, body)
+        assert (reply.status, "that `ggpy pull` fetches" in reply.json["error"]) == (400, True)
+    assert files(store) == []
 
 
 def test_a_model_is_made_from_an_uploaded_file(
@@ -228,6 +247,8 @@ def test_a_name_is_no_path(router: Served, name: str, store: Path) -> None:
     ({"from": "tiny", "adapters": {"x": ABSENT}}, "is not here"),
     ({"from": "tiny", "parameters": {"heat": 1}}, "unknown parameter 'heat'"),
     ({"from": "tiny", "parameters": {"temperature": "hot"}}, 'option "temperature" must be of type float32'),
+    ({"from": "tiny", "parameters": {"num_thread": 513}}, "num_thread 513: expected 512 at most"),
+    ({"modelfile": "FROM tiny\nPARAMETER num_thread 1e9"}, "num_thread 1000000000: expected 512 at most"),
     ({"from": "tiny", "messages": [{"role": "robot", "content": "x"}]}, "role must be one of"),
     ({"from": "tiny", "template": "{% for %}"}, "template"),
     ({"from": "tiny", "quantize": "q4_K_M"}, "quantise"),
@@ -244,6 +265,18 @@ def test_what_is_wrong_with_a_creation_is_said(
     assert reply.status in (400, 404)
     assert problem in reply.json["error"]
     assert files(store) == []
+
+
+@pytest.mark.parametrize("num_ctx", [2_000_000_000, 2**62])
+def test_a_context_ends_where_the_models_training_did(
+    router: Served, make: Callable[..., Reply], num_ctx: int
+) -> None:
+    """Room for more would be of no use, and there is not so much memory."""
+    make("long", **{"from": "tiny", "parameters": {"num_ctx": num_ctx, "num_predict": 1}})
+    assert router.post("/api/generate", {"model": "long", "prompt": "a", "stream": False}).json["eval_count"] == 1
+    loaded = router.server.models.entries["long:latest"].loaded
+    assert loaded is not None
+    assert loaded.n_ctx == loaded.info.n_ctx_train
 
 
 def test_a_model_is_copied(router: Served, make: Callable[..., Reply]) -> None:
@@ -282,8 +315,20 @@ def test_a_preset_of_a_made_model_is_none_itself(router: Served, make: Callable[
                       router.post("/api/create", {"model": "preset", "from": "tiny"})):
             assert (reply.status, "was not made here" in reply.json["error"]) == (400, True)
         assert "base:latest" in names(router)
+        ModelStore().delete(ModelName.parse("base"))        # by `ggpy rm`, say
+        gone = router.ask("DELETE", "/api/delete", {"model": "preset"})
+        assert (gone.status, "belongs to Ollama" in gone.json["error"]) == (400, False)
     finally:
         del router.server.models.entries["preset"]
+
+
+def test_a_model_that_another_program_deleted_is_not_loaded(router: Served, make: Callable[..., Reply]) -> None:
+    """Even where the file that it was made of is still there."""
+    make("short-lived", **{"from": "tiny", "system": "S"})
+    ModelStore().delete(ModelName.parse("short-lived"))
+    reply = router.post("/api/generate", {"model": "short-lived", "prompt": "a", "stream": False})
+    assert (reply.status, reply.json["error"]) == (
+        404, "model 'short-lived:latest' not found: short-lived:latest was deleted")
 
 
 def test_files_of_others_stay(router: Served) -> None:
@@ -413,5 +458,7 @@ def test_models_of_an_ollama_are_served_and_stay(
         assert answer["eval_count"] == 2
         refused = served.ask("DELETE", "/api/delete", {"model": "good"})
         assert (refused.status, "ollama rm" in refused.json["error"]) == (400, True)
+        hiding = served.post("/api/copy", {"source": "tiny", "destination": "good"})
+        assert (hiding.status, "was not made here" in hiding.json["error"]) == (400, True)
     finally:
         served.close()
