@@ -223,6 +223,15 @@ def test_grammars_that_grow_with_each_reference_are_refused(schema: Any) -> None
         start("tools", Tool(schema).source)
 
 
+def test_forms_are_left_out_whose_argument_is_read_as_a_text_and_is_none() -> None:
+    """Where another form says that it is a text, it is one in all of them."""
+    number = {"type": "object", "properties": {"n": INTEGER}, "additionalProperties": INTEGER}
+    tool = Tool({"anyOf": [number, CITY, {**CITY, "properties": {"city": {"type": "string", "const": 1}}}]})
+    assert tool.allows({"n": 1, "m": 2})
+    assert tool.allows(OSLO)
+    assert not tool.allows({"n": 1, "city": "1"})
+
+
 def test_calls_of_a_large_schema_are_refused_in_time() -> None:
     """Each of its parts refers to all others."""
     defs = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(60)}
@@ -231,7 +240,7 @@ def test_calls_of_a_large_schema_are_refused_in_time() -> None:
         start("tools", Tool(schema).source)
 
 
-VALUES = ("a", "12", "", 1, None, {})
+VALUES: tuple[Any, ...] = ("a", "12", "", 1, None, {})
 KEYS = ("a", "b", "c")
 LEAVES: tuple[Any, ...] = (
     TEXT, INTEGER, True, {"$ref": "#/$defs/t"}, {"enum": ["a", "b"]}, {"type": ["string", "null"]},

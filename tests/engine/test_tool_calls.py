@@ -1,6 +1,7 @@
 """Constraints on calls of tools, and grammars of llguidance."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -126,6 +127,24 @@ def test_errors_name_the_tool(source: str, message: str) -> None:
     """And the path in its schema."""
     with pytest.raises(GrammarError, match=message):
         start("tools", source)
+
+
+@pytest.mark.parametrize("options", [{}, {"tags": TAGS, "name_end": ">"}])
+@pytest.mark.parametrize(("schema", "path"), [
+    ({"properties": {"x": {"oneOf": [{"type": "integer"}, {"type": "number"}]}}}, ".parameters.properties.x"),
+    ({"properties": {"x": {"type": "array", "items": {"type": "string", "pattern": "a\\b"}}}},
+     ".parameters.properties.x.items")])
+def test_errors_of_the_compiler_name_the_place_in_a_tool(options: dict[str, Any], schema: Any, path: str) -> None:
+    """Not the lines of a grammar that nobody has written."""
+    source = ToolCalls(tools=[NOW, {"name": "f", "parameters": schema}], **options).source()
+    with pytest.raises(GrammarError, match=rf"^\$\.tools\[1\]{re.escape(path)}: .* not supported.*$"):
+        start("tools", source)
+
+
+def test_errors_of_the_compiler_name_the_content() -> None:
+    """Where that is what it refuses."""
+    with pytest.raises(GrammarError, match=r"^\$\.content: oneOf constraints are not supported"):
+        start("tools", calls(content={"oneOf": [{"type": "integer"}, {"type": "number"}]}))
 
 
 def test_grammars_of_llguidance() -> None:

@@ -1,7 +1,8 @@
-"""Which part of a schema the compiler refuses."""
+"""Which part of a schema, or of the schemas of tools, the compiler refuses."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +11,8 @@ from llguidance import LLTokenizer
 
 from ggpy.engine.structured.compiler import compile_grammar, schema_grammar
 from ggpy.engine.structured.json_schema import LISTS, MAPS, SCHEMAS, member
+from ggpy.engine.structured.tokens import GrammarTokens
+from ggpy.engine.structured.tool_calls import tool_schemas
 from ggpy.errors import GrammarError
 
 MAX_PARTS = 300
@@ -28,6 +31,20 @@ def blamed_path(schema: Any, root: str, tokens: LLTokenizer) -> str:
         except GrammarError:
             return path
     return root
+
+
+def blamed_tool(source: str, tokens: GrammarTokens, error: GrammarError) -> GrammarError:
+    """`error`, which the compiler raised for the grammar of the calls in `source`, with the path that it is about."""
+    deadline = time.monotonic() + MAX_S
+    for schema, path, grammar in tool_schemas(source, tokens):
+        if time.monotonic() > deadline:
+            break
+        try:
+            compile_grammar(tokens.index, grammar)
+        except GrammarError as its:
+            message = re.sub(r"^at \d+\(\d+\): (failed to compile JSON schema: )?", "", str(its).partition("\n")[0])
+            return GrammarError(f"{blamed_path(schema, path, tokens.index)}: {message}")
+    return error
 
 
 def _innermost_first(schema: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from llguidance import LLMatcher
 
 from ggpy.engine.constraint import ConstraintSpec
-from ggpy.engine.structured.blame import blamed_path
+from ggpy.engine.structured.blame import blamed_path, blamed_tool
 from ggpy.engine.structured.closed_objects import read_schema
 from ggpy.engine.structured.compiler import compile_grammar, schema_grammar
 from ggpy.engine.structured.gbnf import parse_gbnf
@@ -42,7 +42,11 @@ def compiled(spec: ConstraintSpec, tokens: GrammarTokens) -> LLMatcher:
         case "lark":
             return _compiled(checked_lark(source), spec, tokens)
         case "tools":
-            return _compiled(tool_grammar(source, tokens), spec, tokens)
+            grammar = tool_grammar(source, tokens)
+            try:
+                return _compiled(grammar, spec, tokens)
+            except GrammarError as error:
+                raise blamed_tool(source, tokens, error) from error
     raise GrammarError(f"constraint of kind {kind!r:.80}; expected json_schema, json, regex, gbnf, lark or tools")
 
 

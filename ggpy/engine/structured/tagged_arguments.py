@@ -60,6 +60,8 @@ class TaggedArguments:
         Raises GrammarError, naming the place, for a schema that cannot be enforced.
         """
         shapes, exclusive = object_shapes(self._schema, self._path)
+        if len(shapes) > 1:
+            shapes = [found for shape in shapes if (found := self._readable(shape)) is not None] or shapes
         self._checks += [(standalone(schema, self._schema), path) for schema, path in exclusive]
         rules = [rule] if len(shapes) == 1 else [f"{rule}_{i}" for i in range(len(shapes))]
         lines = [] if len(shapes) == 1 else [f"{rule}: {' | '.join(rules)}"]
@@ -93,7 +95,6 @@ class TaggedArguments:
             raise GrammarError(f"{self._path}: {error}") from error
 
     def _object(self, rule: str, shape: ObjectShape) -> Iterator[str]:
-        shape = self._with_names(shape)
         yield from order_rules(rule, shape, self._path)
         for i, (key, schemas) in enumerate(shape.members.items()):
             if key != key.strip() or "\n" in key or self._tags.text_begin[0] in key:
@@ -105,14 +106,20 @@ class TaggedArguments:
             yield f"{rule.upper()}_KEY: /{ANY_KEY}/" + (f" & ~({' | '.join(names)})" if names else "")
             yield from self._argument(f"{rule}_other", f"{rule.upper()}_KEY", shape.others, self._is_text(None))
 
-    def _with_names(self, shape: ObjectShape) -> ObjectShape:
-        """`shape` with those of its others as members that are read in another way, as another shape names them."""
-        if shape.others is None:
-            return shape
+    def _readable(self, shape: ObjectShape) -> ObjectShape | None:
+        """`shape`, one of several, as they are read, where what one says of a name holds for all; None if it is not.
+
+        Those of its others are members that are read in another way, and there are none that are read as a text but
+        can be none.
+        """
         names = [name for name in self._tools.parameters(self._name)
                  if name not in shape.names and self._is_text(name) != self._is_text(None)]
-        return replace(shape, members={**shape.members, **dict.fromkeys(names, shape.others)},
-                       names=(*shape.names, *names))
+        members = {**shape.members, **(dict.fromkeys(names, shape.others) if shape.others is not None else {})}
+        members = {key: schemas for key, schemas in members.items() if not self._is_text(key)
+                   or all(self._texts.expression(schema, path) is not None for schema, path in schemas)}
+        if not shape.required <= members.keys():
+            return None
+        return replace(shape, members=members, names=(*shape.names, *names))
 
     def _is_text(self, key: str | None) -> bool:
         return self._tools.is_text(self._name, key)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from ggpy.engine.structured.closed_objects import read_schema
-from ggpy.engine.structured.compiler import WHITESPACE, inline_schema
+from ggpy.engine.structured.compiler import WHITESPACE, inline_schema, schema_grammar
 from ggpy.engine.structured.json_schema import parse_json, shown_json
 from ggpy.engine.structured.symbols import literal, symbols
 from ggpy.engine.structured.tagged_arguments import TaggedArguments, read_tags
@@ -78,6 +78,17 @@ def tool_grammar(source: str, tokens: GrammarTokens) -> str:
     if content:
         lines.append(f"content: %json {inline_schema(read_schema(calls.content, '$.content'))}")
     return "\n".join([*lines, ""])
+
+
+def tool_schemas(source: str, tokens: GrammarTokens) -> Iterator[tuple[Any, str, str]]:
+    """The schema of each tool in `source`, its path, and the grammar of calls of that tool alone."""
+    calls = _read(parse_json(source, "$"))
+    for i, tool in enumerate(calls.tools):
+        _, schema, path = _tool(tool, f"$.tools[{i}]")
+        yield schema, path, tool_grammar(replace(calls, tools=[tool], content=None).source(), tokens)
+    if calls.content is not None:
+        schema = read_schema(calls.content, "$.content")
+        yield schema, "$.content", schema_grammar(schema)
 
 
 def _tool_rules(calls: ToolCalls, tokens: GrammarTokens) -> list[str]:

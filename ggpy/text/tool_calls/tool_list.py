@@ -83,9 +83,10 @@ class _Said:
             self._others += [*others.values()] if isinstance(others, Mapping) else []
             if part.get("additionalProperties", False) is not False:
                 self._others.append(part["additionalProperties"])
-            ref = part.get("$ref")
-            inner = [target_of(ref, schema)] if isinstance(ref, str) and ref not in seen else []
-            seen.update([ref] if inner else ())
+            ref, inner = part.get("$ref"), list[Any]()
+            if isinstance(ref, str) and ref not in seen:
+                seen.add(ref)
+                inner.append(target_of(ref, schema))
             for keyword in ("allOf", "anyOf", "oneOf"):
                 inner += part[keyword] if isinstance(part.get(keyword), list) else []
             pending += inner[::-1]
