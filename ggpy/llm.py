@@ -25,9 +25,8 @@ from ggpy.engine.speculation import SpeculationConfig
 from ggpy.errors import ConfigError, RequestError, shown
 from ggpy.gguf import GGUFFile
 from ggpy.hub.resolve import Resolved, resolve
-from ggpy.loading import Lora, ModelOptions, Progress, adapter_files, compilers_awake, open_core
+from ggpy.loading import Lora, ModelOptions, Progress, adapter_files, compilers_awake, open_core, trained_n_ctx
 from ggpy.made import load_options, own_template, with_parameters, with_preface
-from ggpy.models import hparams_of
 from ggpy.text import ChatOptions, ChatTemplate, ModelText, Tokenizer, check_options
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ class LLM:
         self.default_params = SamplingParams()
         gguf = GGUFFile(self.path)
         if found.made is not None:
-            options = as_made(found.made, options, hparams_of(gguf).n_ctx_train)
+            options = as_made(found.made, options, trained_n_ctx(gguf))
             self.default_params = with_parameters(self.default_params, found.made.parameters)
             chat_template = own_template(found.made) if chat_template is None else chat_template
         self.metadata = gguf.metadata

@@ -112,6 +112,11 @@ def open_core(gguf: GGUFFile, tokenizer: Tokenizer, options: ModelOptions,
         draft_model=draft_model), infos)
 
 
+def trained_n_ctx(gguf: GGUFFile) -> int:
+    """Tokens of the longest context that the model knows."""
+    return hparams_of(gguf).n_ctx_train
+
+
 def warn_beyond_training(n_ctx: int, hparams: HParams) -> None:
     """Log a warning where a context is longer than those that the model knows."""
     if n_ctx > hparams.n_ctx_train:

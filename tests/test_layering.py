@@ -26,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "backends": {"gguf", "formats", "graph", "kernels", "config", "machine"},
     "engine": {"text", "backends", "kernels"},
     "loading": {"arguments", "gguf", "text", "models", "backends", "engine", "machine"},
-    "made": {"text", "hub", "engine"},
+    "made": {"text", "hub", "engine", "machine"},
     "llm": {"arguments", "gguf", "text", "hub", "backends", "engine", "loading", "made"},
     "tools": {"gguf", "formats", "text", "hub", "graph", "models", "kernels", "backends", "engine", "loading", "made",
               "llm", "config", "machine"},
