@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ggpy.tools import inputs
 from ggpy.tools.bench_flags import load_settings
 from ggpy.tools.flags import add_load_flags, whole_number
 
@@ -33,10 +35,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=whole_number(1), default=1, metavar="B",
                         help="sequences side by side (default: 1)")
     parser.add_argument("--all", action="store_true", help="a row for each operation, in order, not for each kind")
-    parser.add_argument("-o", "--output", metavar="FILE",
+    parser.add_argument("-o", "--output", type=output_file, metavar="FILE",
                         help="write what each thread did when, as a Chrome trace: open it in ui.perfetto.dev")
     parser.add_argument("--json", action="store_true", help="print one JSON object, times in seconds")
     add_load_flags(parser.add_argument_group("model"))
+
+
+def output_file(file: str) -> str:
+    """As that of `ggpy run`; that the system lets nobody write there is said before anything is measured, too."""
+    path = Path(inputs.output_file(file))
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise argparse.ArgumentTypeError("it cannot be written")
+    return file
 
 
 def main(args: argparse.Namespace) -> int:
@@ -55,8 +65,6 @@ def main(args: argparse.Namespace) -> int:
     cycle_s = cycle_of([traces[0], last])
     n_tokens = (n_prompt or n_gen) * args.batch
     result = profile(entries, traces, cycle_s, n_tokens=n_tokens, each=args.all)
-    if args.output:
-        write_chrome_trace(Path(args.output), entries, traces, cycle_s)
     what = f"reading {n_prompt:,} tokens" if n_prompt else f"generating {n_gen:,} tokens"
     of = f" of each of {args.batch} sequences" if args.batch > 1 else ""
     if args.json:
@@ -66,6 +74,8 @@ def main(args: argparse.Namespace) -> int:
     else:
         print_profile(f"{settings.path.name}, {what}{of} after {args.n_depth:,}; {settings.n_threads} threads, "
                       f"{current_level().name}", result, in_order=args.all)
+    if args.output:
+        write_chrome_trace(Path(args.output), entries, traces, cycle_s)
     return 0
 
 

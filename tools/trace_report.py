@@ -73,7 +73,7 @@ def write_chrome_trace(path: Path, entries: Sequence[Entry], steps: Sequence[Ste
     for number, step in enumerate(steps):
         events.append(_event("prepare", 0, step.begin_s - zero_s, step.tape_s - step.begin_s, {"step": number}))
         events.append(_event("run", 0, step.tape_s - zero_s, step.end_s - step.tape_s, {"step": number}))
-        zero = int(step.cycles[0, 0, 0]) if step.cycles[0, 0, 0] else int(step.cycles[step.cycles > 0].min())
+        zero = step.first_cycle
         for entry, work, cycles in zip(entries, step.work, step.cycles, strict=True):
             args = {"kernel": entry.kernel, "weight_bytes": work.weight_bytes, "kv_bytes": work.kv_bytes,
                     "operations": work.operations, "barrier": entry.barrier}

@@ -91,13 +91,12 @@ def entry_times(step: StepTrace, cycle_s: float) -> tuple[Float64, Float64]:
     """
     begin, end = step.cycles[:, :, 0], step.cycles[:, :, 1]
     took_part = end != 0
-    first = int(begin[took_part].min())
-    ended = np.maximum.accumulate(end.max(axis=1)) - first
+    ended = np.maximum.accumulate(end.max(axis=1)) - step.first_cycle
     busy = np.where(took_part, end - begin, 0).astype(np.float64)
     idle = np.empty_like(busy)
     for thread in range(busy.shape[1]):
         did = took_part[:, thread]
-        moments = step.cycles[did, thread].ravel() - first          # it begins, ends, begins, ends, ...
+        moments = step.cycles[did, thread].ravel() - step.first_cycle     # it begins, ends, begins, ends, ...
         worked = np.repeat(np.cumsum(busy[did, thread]), 2)
         worked[::2] -= busy[did, thread]
         until = np.interp(ended, moments, worked) if did.any() else np.zeros(len(ended))

@@ -78,6 +78,36 @@ def test_cycles_are_measured_against_the_clock() -> None:
     assert seconds_per_cycle(first, later) == 0.002
 
 
+def test_a_thread_without_a_part_in_the_first_entry_does_not_move_the_clock() -> None:
+    """Thread 0 may come too late for it: its zeros are no beginning."""
+    first, _ = step([[(0, 0), (500, 600)], [(610, 700), (605, 690)]])
+    later, _ = step([[(1520, 1600), (1500, 1600)]])
+    later = StepTrace(later.work, later.cycles, 2.5, 3.0, 4.0)
+    assert (first.first_cycle, later.first_cycle) == (500, 1500)
+    assert seconds_per_cycle(first, later) == 0.002
+
+
+@pytest.mark.parametrize("path", ["absent/trace.json", "."])
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_loaded(
+        path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Wrong usage: the model of this test does not exist."""
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["trace", "absent.gguf", "-o", str(tmp_path / path)])
+    assert "ggpy trace: -o " in capsys.readouterr().err
+
+
+def test_a_file_that_nobody_may_write_is_refused(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """And keeps what it has."""
+    file = tmp_path / "trace.json"
+    file.write_text("kept")
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["trace", "absent.gguf", "-o", str(file)])
+    assert "it cannot be written" in capsys.readouterr().err
+    assert file.read_text() == "kept"
+
+
 @pytest.mark.parametrize("name", ["llama_q8_0", "qwen2_q8_0"])
 def test_bytes_add_up_to_the_weights(name: str, arch_model: Load, capsys: pytest.CaptureFixture[str]) -> None:
     """A step reads every matrix in the file once, but for an embedding that is not the output too."""

@@ -33,10 +33,15 @@ class StepTrace:
     tape_s: float                           # when the rows were laid out and the threads were called
     end_s: float
 
+    @property
+    def first_cycle(self) -> int:
+        """When the first thread began. One that had no part in an entry, as may be thread 0, has zeros there."""
+        return int(self.cycles[:, :, 0][self.cycles[:, :, 1] != 0].min())
+
 
 def seconds_per_cycle(first: StepTrace, last: StepTrace) -> float:
     """The counter's period, from the beginnings of two steps; they should be at least some 50 ms apart."""
-    return float((last.tape_s - first.tape_s) / (last.cycles[0, 0, 0] - first.cycles[0, 0, 0]))
+    return float((last.tape_s - first.tape_s) / (last.first_cycle - first.first_cycle))
 
 
 def work_of(entries: Sequence[Entry], weights: WeightStore, sequences: Sequence[StepSequence], *,
