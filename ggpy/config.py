@@ -104,6 +104,11 @@ def cpu_level() -> str | None:
     return _variable("GGPY_CPU")
 
 
+def with_cpu_level(level: str) -> dict[str, str]:
+    """What the environment of another process needs for `cpu_level` to be `level` there."""
+    return {"GGPY_CPU": level}
+
+
 def require_models() -> bool:
     """Whether a test whose model is absent fails instead of being skipped."""
     return flag("GGPY_REQUIRE_MODELS", default=False)

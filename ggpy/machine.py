@@ -74,6 +74,13 @@ def give_memory_back() -> None:
         malloc_trim(ctypes.c_size_t(0))
 
 
+def sysctl(name: str) -> int | None:
+    """A number above 0 that macOS knows under `name`; None where it knows none, or another."""
+    value, size = ctypes.c_int32(0), ctypes.c_size_t(4)
+    code = ctypes.CDLL(None).sysctlbyname(name.encode(), ctypes.byref(value), ctypes.byref(size), None, 0)
+    return value.value if code == 0 and value.value > 0 else None
+
+
 def _glibc(name: str) -> Callable[..., int] | None:
     """A function that other C libraries lack; None where the process has one of those."""
     return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
@@ -82,17 +89,11 @@ def _glibc(name: str) -> Callable[..., int] | None:
 def _physical_cores() -> int:
     if sys.platform == "darwin":
         # the slower cores of Apple's processors would hold up the faster ones at every barrier
-        return _sysctl("hw.perflevel0.physicalcpu") or _sysctl("hw.physicalcpu") or os.cpu_count() or 1
+        return sysctl("hw.perflevel0.physicalcpu") or sysctl("hw.physicalcpu") or os.cpu_count() or 1
     cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     folder = ROOT / "sys/devices/system/cpu"
     # CPUs of one core name the same siblings
     return len({_read(folder / f"cpu{i}/topology/thread_siblings_list") or f"cpu{i}" for i in cpus})
-
-
-def _sysctl(name: str) -> int | None:
-    value, size = ctypes.c_int32(0), ctypes.c_size_t(4)
-    code = ctypes.CDLL(None).sysctlbyname(name.encode(), ctypes.byref(value), ctypes.byref(size), None, 0)
-    return value.value if code == 0 and value.value > 0 else None
 
 
 def _cgroup_folders(controller: str) -> Iterator[Path]:

@@ -88,7 +88,16 @@ def _import_error(package: str) -> str | None:
 
 
 def processor() -> Section:
-    from ggpy.kernels.cpu.level import LEVELS, available_levels, current_level, host_features, host_machine
+    from ggpy.kernels.cpu.level import (
+        LEVELS,
+        TILES,
+        available_levels,
+        current_level,
+        host_features,
+        host_machine,
+        processor_features,
+        tiles_refusal,
+    )
 
     section = Section()
     features = host_features()
@@ -99,9 +108,11 @@ def processor() -> Section:
     section.facts["features"] = [feature for feature in known if feature in features]
     section.facts["level"] = chosen.name
     section.facts["levels that it can execute"] = [level.name for level in available_levels()]
+    refusal = tiles_refusal() if "amx-tile" in processor_features() else None
     lacks = {level.name: [feature for feature in level.features if feature not in features]
              for level in LEVELS if level.machine == host_machine()}
     section.facts["levels that it cannot execute"] = [
+        f"{name} (the system does not allow tiles: {refusal})" if name == TILES and refusal is not None else
         name if missing == [name] else f"{name} (without {', '.join(missing)})"
         for name, missing in lacks.items() if missing]
     if chosen != available_levels()[0]:

@@ -17,7 +17,7 @@ import pytest
 from ggpy import cli, machine
 from ggpy.hub import catalogue
 from ggpy.kernels.cpu.cache import cache_folder, object_path, write_object
-from ggpy.kernels.cpu.level import available_levels
+from ggpy.kernels.cpu.level import available_levels, feature_map
 from ggpy.tools import checks, doctor, memory_speed
 from ggpy.tools.kernel_cache import kernel_files, remove_stale
 
@@ -125,6 +125,7 @@ def test_without_the_compiler_the_rest_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """llvmlite tells the processor's features and where kernels are kept; both sections say that it is missing."""
+    feature_map.cache_clear()
     for name in [name for name in sys.modules if name.split(".")[0] == "llvmlite"]:
         monkeypatch.setitem(sys.modules, name, None)
     code, sections = report(capsys)
@@ -186,6 +187,20 @@ def test_what_a_better_level_needs_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     lacking = "avx512bw, avx512dq, avx512vl, avx512cd, avx512vnni, avx512vbmi"
     assert section.facts["levels that it cannot execute"] == [
         f"amx (without {lacking}, amx-tile, amx-int8)", f"avx512vnni (without {lacking})", "avxvnni"]
+
+
+def test_tiles_that_the_system_denies_are_told_with_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processor has them; GGPY_CPU=amx cannot work, and says the same."""
+    from ggpy.kernels.cpu import level
+
+    features = frozenset((*level.AVX512VNNI, "amx-tile", "amx-int8"))
+    monkeypatch.setattr(level, "host_machine", lambda: "x86_64")
+    monkeypatch.setattr(level, "processor_features", lambda: features)
+    monkeypatch.setattr(level, "tiles_refusal", lambda: "Operation not permitted")
+    section = checks.processor()
+    assert section.facts["level"] == "avx512vnni"
+    assert section.facts["levels that it cannot execute"] == [
+        "amx (the system does not allow tiles: Operation not permitted)", "avxvnni"]
 
 
 def test_stale_kernels_are_counted_and_cleaned(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,8 +12,8 @@ SOURCES = ("graph/lower.py", "backends/cpu/encode.py", "backends/cpu/step.py", "
 
 
 def numeric_path(kernels: Iterable[str], rope_tables: Iterable[RopeTable]) -> str:
-    """The level of the processor and a hash: of the sources of the modules of `kernels`, and of the rotation angles,
-    which may depend on the context. Layouts and threads have no part in it."""
+    """The level whose bits the processor's has, and a hash: of the sources of the modules of `kernels`, and of the
+    rotation angles, which may depend on the context. Layouts and threads have no part in it."""
     digest = hashlib.sha256()
     # an object file's name ends in a hash of all sources of its module
     sources = {name.partition(".")[0]: object_path(name).stem.rpartition("-")[2] for name in kernels}
@@ -23,4 +23,4 @@ def numeric_path(kernels: Iterable[str], rope_tables: Iterable[RopeTable]) -> st
     for table in rope_tables:
         digest.update(table.inv_freq.tobytes())
         digest.update(repr((table.magnitude, table.temperature, table.temperature_period)).encode())
-    return f"{current_level().name}-{digest.hexdigest()[:16]}"
+    return f"{current_level().bits}-{digest.hexdigest()[:16]}"

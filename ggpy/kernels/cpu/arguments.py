@@ -21,7 +21,9 @@ FILE_UNIT_BLOCKS = 8    # blocks of a row that mapped weights decode at a time (
 DIRECT_ROWS = 8         # up to so many activation rows are multiplied by mapped weights without packing them first
 # what a linear has at the start of each thread's scratch: its partial sums, then what the products of tiles need
 SUMS_BYTES = 8 * CHUNK_ROWS * GROUP_ROWS * 4
-TILE_BYTES = 11456          # see tile_products.py
+# of tiles: a line of configuration, 2 pairs of 13 lines, 2 blocks of 12, 4 sums of 32 lines, of 64 bytes each; they
+# are named in tile_products.py, which needs Numba
+TILE_BYTES = (1 + 2 * 13 + 2 * 12 + 4 * 32) * 64
 LINEAR_BYTES = SUMS_BYTES + TILE_BYTES
 
 

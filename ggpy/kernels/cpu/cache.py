@@ -8,15 +8,15 @@ imported file.
 import hashlib
 import os
 import re
+import secrets
 import sys
-import tempfile
 from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
 from ggpy.config import kernels_dir
-from ggpy.kernels.cpu.level import Level, current_level, host_features
+from ggpy.kernels.cpu.level import Level, current_level, processor_features
 
 DIGEST_BYTES = 32
 PACKAGE = Path(__file__).parents[2]
@@ -26,7 +26,8 @@ _IMPORT = re.compile(rb"^ *from ggpy\.((?:kernels\.cpu|formats)\.\w+) import", r
 def cache_folder(level: Level | None = None) -> Path:
     """Where kernels for this processor and `level` (None: the current one), made with this compiler, are kept."""
     level = level or current_level()
-    facts = (*_compiler(), sys.platform, level.name, *sorted(host_features()))
+    # what the processor has, not what this process is allowed: a worker that compiles may be allowed something else
+    facts = (*_compiler(), sys.platform, level.name, *sorted(processor_features()))
     return kernels_dir() / f"{level.name}-{hashlib.sha256('|'.join(facts).encode()).hexdigest()[:16]}"
 
 
@@ -36,10 +37,15 @@ def _compiler() -> tuple[str, str]:
 
 
 def object_path(name: str) -> Path:
-    """The object file of the kernel `name`, "module.function", as its sources are now."""
-    modules = modules_of(name) | _closure("kernels.cpu.compile")
-    digest = hashlib.sha256(b"".join(_source(module) for module in sorted(modules)))
-    return cache_folder() / f"{name}-{digest.hexdigest()[:16]}.o"
+    """The object file of the kernel `name`, "module.function", as its sources were when this process first asked."""
+    return cache_folder() / f"{name}-{_sources_digest(name.partition('.')[0])}.o"
+
+
+@cache
+def _sources_digest(module: str) -> str:
+    """A name for the sources that the kernels of `module` are made of, and made by."""
+    modules = _closure(f"kernels.cpu.{module}") | _closure("kernels.cpu.compile")
+    return hashlib.sha256(b"".join(_source(each) for each in sorted(modules))).hexdigest()[:16]
 
 
 def modules_of(name: str) -> frozenset[str]:
@@ -73,19 +79,22 @@ def _closure(module: str) -> frozenset[str]:
 
 
 def write_object(path: Path, code: bytes) -> None:
-    """Writes `code` behind its digest, so that a torn file is never mistaken for a kernel."""
+    """Writes `code` behind its digest, so that a torn file is never mistaken for a kernel.
+
+    Who may read it is for the umask to say, as of other files: another user may run what one has compiled.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(handle, "wb") as file:
+    temporary = path.with_name(f"tmp{secrets.token_hex(8)}")
+    with temporary.open("xb") as file:
         file.write(hashlib.sha256(code).digest() + code)
     os.replace(temporary, path)
 
 
 def read_object(path: Path) -> bytes | None:
-    """The object code in `path`, or None if it is absent or damaged."""
+    """The object code in `path`, or None if it is absent, damaged or not for this user to read."""
     try:
         data = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
         return None
     code = data[DIGEST_BYTES:]
     return code if hashlib.sha256(code).digest() == data[:DIGEST_BYTES] else None

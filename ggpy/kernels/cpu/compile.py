@@ -9,15 +9,17 @@ import gc
 import importlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, NoReturn
 
 from ggpy.errors import KernelError
 from ggpy.kernels.cpu.cache import object_path, write_object
-from ggpy.kernels.cpu.level import Level, current_level, host_machine
+from ggpy.kernels.cpu.level import Level, current_level, feature_map, host_machine
 
 BASELINE = {"x86_64": "x86-64"}             # the processor that the portable level compiles for
+# what LLVM would use, beyond NEON, of an Arm processor that its name says to have it
+ARM_WIDER = ("dotprod", "fullfp16", "fp16fml", "bf16", "i8mm", "sve", "sve2", "sme")
 
 
 def compile_kernel(name: str) -> bytes:
@@ -69,9 +71,16 @@ def target_machine(level: Level) -> Any:
     target = llvm.Target.from_default_triple()
     if not level.features:
         return target.create_target_machine(cpu=BASELINE.get(level.machine, "generic"), **options)
-    wider = [name for name in llvm.get_host_cpu_features() if name.startswith(("avx", "amx")) and not level.has(name)]
-    features = ",".join([*(f"-{name}" for name in wider), wanted])
+    features = ",".join([*(f"-{name}" for name in unwanted_features(level, feature_map())), wanted])
     return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, **options)
+
+
+def unwanted_features(level: Level, known: Mapping[str, bool]) -> list[str]:
+    """What the processor's name may stand for and code for `level` must not use: what is beyond the level, and what
+    this one does not have, as `known` says, which a virtual machine may hide."""
+    wider = ARM_WIDER if level.machine == "aarch64" else (n for n in known if n.startswith(("avx", "amx")))
+    absent = (name for name, present in known.items() if not present)
+    return [name for name in dict.fromkeys((*wider, *absent)) if not level.has(name)]
 
 
 def _find(name: str) -> Any:

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
+from ggpy import config
 from ggpy.errors import KernelError
 from ggpy.kernels.cpu.cache import PACKAGE, modules_of, source_bytes
+from ggpy.kernels.cpu.level import current_level
 from ggpy.machine import usable_cores
 
 Progress = Callable[[str, int, int], None]      # kernel just finished ("" at first), how many are done, of how many
@@ -69,7 +71,8 @@ class Worker:
 
     def __init__(self) -> None:
         command = [sys.executable, "-P", "-c", COMMAND, str(PACKAGE.parent)]
-        environment = {**os.environ, "NUMBA_OPT": "0", "NUMBA_LOOP_VECTORIZE": "0", "NUMBA_SLP_VECTORIZE": "0"}
+        environment = {**os.environ, "NUMBA_OPT": "0", "NUMBA_LOOP_VECTORIZE": "0", "NUMBA_SLP_VECTORIZE": "0",
+                       **config.with_cpu_level(current_level().name)}      # it might be allowed another one
         self._errors = tempfile.TemporaryFile("w+")         # noqa: SIM115, `end` closes it
         self._process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                          stderr=self._errors, text=True, bufsize=1)

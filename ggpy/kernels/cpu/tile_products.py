@@ -67,7 +67,9 @@ def begin_tiles(acc, m):
     """What a thread does before it multiplies m rows."""
     if m >= TILE_HEIGHT:
         configure(acc + CONFIG)
-        for k in range(4, 8):           # between the halves of a block, see `multiply_halves`
+        # between the halves of a block, see `multiply_halves`. Where whole blocks are multiplied, weights take their
+        # place: eight lines for each call are too few to have a second form of this function
+        for k in range(4, 8):
             store(acc + WEIGHTS + k * LINE, splat_i8x64(0))
             store(acc + WEIGHTS + BLOCK_BYTES + k * LINE, splat_i8x64(0))
 

@@ -10,14 +10,12 @@ import numpy as np
 import pytest
 
 from ggpy.formats import FORMATS
-from ggpy.kernels.cpu import level
-from ggpy.kernels.cpu.level import available_levels, host_features, may_use_tiles
+from ggpy.kernels.cpu.level import available_levels
 from tests.kernels.cpu.tile_unit import TileUnit
 
 ROOT = Path(__file__).parents[3]
 LEVEL_NAMES = [each.name for each in available_levels()]
 KINDS = ["Q4_K", "Q6_K"]            # one scale per 32 weights, and per 16: tiles of whole blocks, and of halves
-AMX = frozenset(("amx-tile", "amx-int8"))
 
 PRINT_ASSEMBLY = """
 import sys
@@ -65,25 +63,6 @@ def test_kernels_compile_for_amx() -> None:
         wanted = {"ldtilecfg", "tilerelease", "tilezero", "tileloadd", "tilestored", "tdpbssd"}
         assert used == (wanted if code.startswith(tuple(names)) else set())
         assert not re.search(r"tile(loadd|stored)\b.*%rsp", code)
-
-
-@pytest.mark.parametrize("allowed", [True, False])
-def test_tiles_are_used_where_the_system_allows_them(monkeypatch: pytest.MonkeyPatch, allowed: bool) -> None:
-    """A process that may not have tiles runs at the next level, which an environment variable can choose as well."""
-    present = dict.fromkeys((*level.AVX512VNNI, *AMX), True)
-    monkeypatch.setattr("llvmlite.binding.get_host_cpu_features", lambda: present)
-    monkeypatch.setattr(level, "host_machine", lambda: "x86_64")
-    monkeypatch.setattr(level, "may_use_tiles", lambda: allowed)
-    monkeypatch.delenv("GGPY_CPU", raising=False)
-    assert level.current_level().name == ("amx" if allowed else "avx512vnni")
-    monkeypatch.setenv("GGPY_CPU", "avx512vnni")
-    assert level.current_level().name == "avx512vnni"
-
-
-@pytest.mark.skipif(level.host_machine() != "x86_64", reason="the question is one of x86-64")
-def test_a_processor_without_tiles_is_allowed_none() -> None:
-    """The question does no harm where there is nothing to allow."""
-    assert may_use_tiles() == (host_features() >= AMX)
 
 
 def configured(*shapes: tuple[int, int]) -> TileUnit:
