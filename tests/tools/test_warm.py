@@ -1,6 +1,6 @@
 """`ggpy warm`, with models that say when they are loaded."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from ggpy.hub import catalogue
 from ggpy.kernels.cpu import object_loader
 from ggpy.kernels.cpu.sample_candidates import RARE
 from ggpy.tools import loading
+from tests.models.arch_data import ArchModel
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def warmed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     class Loaded:
         def __init__(self, spec: str, **options: Any) -> None:
-            self.spec = spec
+            self.spec, self.path = spec, Path(spec)
             events.append(f"load {spec} {options['compute']}")
 
         def close(self) -> None:
@@ -34,6 +35,20 @@ def warmed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(object_loader, "addresses", addresses)
     return events
+
+
+def test_warm_compiles_both_layouts_where_memory_will_decide(
+    warmed: list[str], arch_model: Callable[[str], ArchModel], monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A later start that has less memory compiles nothing; who names a layout gets that one."""
+    asked: list[Sequence[str]] = []
+    monkeypatch.setattr(object_loader, "addresses", lambda names, progress: asked.append(names))
+    path = str(arch_model("llama_q8_0").path)
+    assert cli.main(["warm", path]) == 0
+    assert asked == [["q8_0.linear", "q8_0.mapped_linear", "q8_0.pack"], RARE]
+    assert cli.main(["warm", path, "--repack", "off"]) == 0
+    assert asked[2:] == [RARE]
 
 
 def test_warm_loads_every_model_and_closes_it(warmed: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,5 +82,5 @@ def test_warm_takes_all_pulled_models_where_none_is_named(
     entry.folder.mkdir(parents=True)
     with entry.path.open("wb") as file:
         file.truncate(entry.size_bytes)     # told by its size
-    assert cli.main(["warm"]) == 0
+    assert cli.main(["warm", "--repack", "on"]) == 0
     assert warmed == [f"load {entry.name} int8", f"close {entry.name}", f"{len(RARE)} samplers"]

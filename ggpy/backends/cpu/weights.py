@@ -134,6 +134,15 @@ def stays_in_file(tensor: TensorInfo, *, float32: bool) -> bool:
     return packing is PACKINGS.get(tensor.type) and packing.int8 and len(tensor.shape) == 2
 
 
+def layout_kernels(gguf: GGUFFile) -> list[str]:
+    """Names of the kernels that multiply a model's weights in the file, that pack them, and that multiply packed ones:
+    which of these `repack="auto"` needs follows from the memory that is free at the time."""
+    only_looked_up = {"token_embd.weight"} if "output.weight" in gguf.tensors else set()
+    modules = {packing_of(tensor.type).module for name, tensor in gguf.tensors.items()
+               if len(tensor.shape) == 2 and stays_in_file(tensor, float32=False) and name not in only_looked_up}
+    return sorted(f"{module}.{name}" for module in modules for name in ("linear", "mapped_linear", "pack"))
+
+
 def _log_mapped(weights: list[PlacedWeight]) -> None:
     if weights:
         anew = sorted({weight.tensor.type.name for weight in weights if not weight.packing.direct})
