@@ -232,6 +232,15 @@ def test_forms_are_left_out_whose_argument_is_read_as_a_text_and_is_none() -> No
     assert not tool.allows({"n": 1, "city": "1"})
 
 
+def test_what_one_form_says_does_not_hide_another() -> None:
+    """An argument that may be anything in one form hid what it is in the other."""
+    tool = Tool({"anyOf": [{"type": "object", "properties": {"a": True}},
+                           {"type": "object", "properties": {"a": {"anyOf": [TEXT, INTEGER]}, "c": TEXT}}]})
+    assert tool.allows({"a": "12", "c": "x"})
+    assert tool.allows({"a": {"b": []}})
+    assert not tool.allows({"a": {}, "c": "x"})
+
+
 def test_calls_of_a_large_schema_are_refused_in_time() -> None:
     """Each of its parts refers to all others."""
     defs = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(60)}

@@ -53,6 +53,7 @@ class TaggedArguments:
         self._texts = TextReader(schema)
         self._checks: list[Located] = []
         self._n_characters = 0
+        self._n_shapes = 1
 
     def rules(self, rule: str) -> list[str]:
         """The rules, the first of which is `rule`: arguments in the schema's order, and others behind them.
@@ -60,6 +61,7 @@ class TaggedArguments:
         Raises GrammarError, naming the place, for a schema that cannot be enforced.
         """
         shapes, exclusive = object_shapes(self._schema, self._path)
+        self._n_shapes = len(shapes)
         if len(shapes) > 1:
             shapes = [found for shape in shapes if (found := self._readable(shape)) is not None] or shapes
         self._checks += [(standalone(schema, self._schema), path) for schema, path in exclusive]
@@ -126,8 +128,9 @@ class TaggedArguments:
 
     def _argument(self, rule: str, key: str, schemas: list[Located], is_text: bool) -> Iterator[str]:
         """Rules of one argument, whose value meets all of `schemas`."""
-        is_free = not schemas and not is_text       # what is no JSON is a text then
-        has_two = is_free and self._text_begin != self._json_begin
+        # what is no JSON is a text then; but one lexeme of any text would hide JSON that another shape has here
+        has_two = not schemas and not is_text and self._text_begin != self._json_begin
+        is_free = has_two or (not schemas and not is_text and self._n_shapes == 1)
         ways = []
         if is_text or is_free:
             ways.append(f"{self._text_begin} {rule}_text")
