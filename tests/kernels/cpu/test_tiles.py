@@ -26,6 +26,15 @@ for name in sys.argv[1:]:
     print("kernel", name)
     print(assembly(name))
 """
+PRINT_CODE = """
+import ggpy.kernels.cpu.level as level
+level.current_level = lambda: next(l for l in level.LEVELS if l.name == "amx")
+from ggpy.kernels.cpu.compile import _optimised_module
+module, machine = _optimised_module("q4_k.linear")
+print(module)
+print("as assembly")
+print(machine.emit_assembly(module))
+"""
 needs_avx512vnni = pytest.mark.skipif(
     "avx512vnni" not in LEVEL_NAMES, reason="all of the level amx but its tiles needs a processor with avx512vnni")
 
@@ -63,6 +72,26 @@ def test_kernels_compile_for_amx() -> None:
         wanted = {"ldtilecfg", "tilerelease", "tilezero", "tileloadd", "tilestored", "tdpbssd"}
         assert used == (wanted if code.startswith(tuple(names)) else set())
         assert not re.search(r"tile(loadd|stored)\b.*%rsp", code)
+
+
+def in_blocks(code: str, between: str, instruction: str, tile: str) -> list[list[str]]:
+    """The instructions of tiles, each with the numbers of its tiles, in each block of code that has any; sorted."""
+    found = [[" ".join([name.removesuffix("64"), *re.findall(tile, operands)])
+              for name, operands in re.findall(instruction, block, flags=re.MULTILINE)]
+             for block in re.split(between, code, flags=re.MULTILINE)]
+    return sorted(filter(None, found))
+
+
+@pytest.mark.slow
+def test_instructions_of_tiles_stay_in_the_order_of_the_kernel() -> None:
+    """In every block between two jumps: what waits for what, between tiles and memory, is told by their order alone."""
+    code, assembly = run("-c", PRINT_CODE).split("as assembly")
+    calls = in_blocks(code, r"^[\w.\"-]+:", r"call void @llvm\.x86\.(ldtilecfg|tile\w+|tdpbssd)\(([^)]*)", r"\bi8 (\d)")
+    emitted = in_blocks(assembly, r"^\.LBB\w+:|^\tj\w+\t", r"^\t(ldtilecfg|tile\w+|tdpbssd)(.*)$", r"%tmm(\d)")
+    # what is added to stands last there, not first
+    emitted = [[re.sub(r"tdpbssd (.) (.) (.)", r"tdpbssd \3 \2 \1", each) for each in block] for block in emitted]
+    assert max(map(len, calls)) > 5
+    assert emitted == calls
 
 
 def configured(*shapes: tuple[int, int]) -> TileUnit:
