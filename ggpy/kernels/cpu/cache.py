@@ -45,7 +45,7 @@ def object_path(name: str) -> Path:
 def _sources_digest(module: str) -> str:
     """A name for the sources that the kernels of `module` are made of, and made by."""
     modules = _closure(f"kernels.cpu.{module}") | _closure("kernels.cpu.compile")
-    return hashlib.sha256(b"".join(_source(each) for each in sorted(modules))).hexdigest()[:16]
+    return hashlib.sha256(b"".join(_source_digest(each) for each in sorted(modules))).hexdigest()[:16]
 
 
 def modules_of(name: str) -> frozenset[str]:
@@ -65,13 +65,22 @@ def _source(module: str) -> bytes:
 
 
 @cache
+def _source_digest(module: str) -> bytes:
+    return hashlib.sha256(_source(module)).digest()
+
+
+@cache
+def _imports(module: str) -> tuple[str, ...]:
+    return tuple(name.decode() for name in _IMPORT.findall(_source(module)))
+
+
+@cache
 def _closure(module: str) -> frozenset[str]:
     """`module` and the kernel and format modules that it imports, directly or not."""
     found = {module}
     pending = [module]
     while pending:
-        for imported in _IMPORT.findall(_source(pending.pop())):
-            name = imported.decode()
+        for name in _imports(pending.pop()):
             if name not in found:
                 found.add(name)
                 pending.append(name)
