@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,6 +90,11 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Resolved:
     return Resolved(file, made)
 
 
+def load(spec: str, **options: Any) -> Any:
+    """What LLM was given, with `stored`."""
+    return loading.load(spec, **options)
+
+
 def test_what_a_name_means_is_found_once(
     stored: Resolved, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,16 +107,16 @@ def test_what_a_name_means_is_found_once(
 
     monkeypatch.setattr(ModelStore, "find", find)
     Path("helper").write_bytes(b"notes")
-    assert loading.load("helper") == (stored, {})
+    assert load("helper") == (stored, {})
     assert len(looks) == caplog.text.count("helper is taken as the name of a model") == 1
-    assert loading.load(str(stored.path)) == (Resolved(stored.path), {})
+    assert load(str(stored.path)) == (Resolved(stored.path), {})
 
 
 def test_a_draft_model_is_found_as_the_model_is(stored: Resolved) -> None:
     """Offline too."""
-    assert loading.load("helper", draft_model="helper") == (stored, {"draft_model": stored})
+    assert load("helper", draft_model="helper") == (stored, {"draft_model": stored})
     with pytest.raises(PullError, match="smollm2:135m is not on this machine"):
-        loading.load("helper", offline=True, draft_model="smollm2")
+        load("helper", offline=True, draft_model="smollm2")
 
 
 def test_a_word_may_be_its_name(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
