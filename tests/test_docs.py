@@ -39,7 +39,7 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
 def test_the_first_answer_of_the_readme_has_a_bound() -> None:
     """An answer without one has gone on for 8,156 tokens."""
     answers = re.findall(r'ggpy run smollm2 "Why is the sky blue\?"(.*)', PAGES[0].read_text(encoding="utf-8"))
-    assert [end.rstrip("`") for end in answers] == [" -n 300"] * 2
+    assert [end.rstrip("`") for end in answers] == [" -n 500"] * 2
 
 
 def test_every_parameter_of_the_library_has_a_row() -> None:
