@@ -17,7 +17,7 @@ import openai
 
 from ggpy.engine.messages import Generate, Tokens
 from ggpy.engine.prefix_node import common_tokens, to_key
-from ggpy.server.models import LoadedModel
+from ggpy.server.model_pool.models import LoadedModel
 
 RULES = ("read a file before you change it, and say what you found.",
          "run the tests after each change; a change without a test is not done.",

@@ -12,21 +12,22 @@ from typing import Any
 from aiohttp import HttpVersion11, web
 
 from ggpy.errors import GgpyError, RequestError
-from ggpy.server import model_list, openapi, page
+from ggpy.server import openapi, page
 from ggpy.server.anthropic import api as anthropic_api
 from ggpy.server.context import Server
 from ggpy.server.errors import Body, LoadingError, NotFoundError, info_of, llama_body, unforeseen
-from ggpy.server.lanes import Lanes
 from ggpy.server.llama import api as llama_api
 from ggpy.server.llama import streams, vertex
+from ggpy.server.model_pool import model_list
 from ggpy.server.ollama import api as ollama_api
 from ggpy.server.openai import api as openai_api
-from ggpy.server.origins import check_origin
-from ggpy.server.patience import PATIENCE_S
-from ggpy.server.replies import error_response
-from ggpy.server.routes import ROUTES, Handler, Route
-from ggpy.server.running import RUNNING, Running
 from ggpy.server.security import check_host, check_key, cors_headers
+from ggpy.server.web.lanes import Lanes
+from ggpy.server.web.origins import check_origin
+from ggpy.server.web.patience import PATIENCE_S
+from ggpy.server.web.replies import error_response
+from ggpy.server.web.routes import ROUTES, Handler, Route
+from ggpy.server.web.running import RUNNING, Running
 
 # in the order in which routes are looked for; the page's are the last: they may serve any path
 DIALECTS: tuple[tuple[str, Callable[[Server], Sequence[Route]]], ...] = (

@@ -6,8 +6,8 @@ import argparse
 import os
 
 from ggpy import config, machine
-from ggpy.server.flag_values import server_settings, source_of
-from ggpy.server.flags import add_arguments
+from ggpy.server.options.flag_values import server_settings, source_of
+from ggpy.server.options.flags import add_arguments
 from ggpy.tools import environment
 
 __all__ = ["add_arguments", "main"]
@@ -17,8 +17,8 @@ def main(args: argparse.Namespace) -> int:
     import asyncio
 
     from ggpy.kernels.cpu.level import current_level
-    from ggpy.server.discovery import find_entries, given_entry
-    from ggpy.server.models import check_source
+    from ggpy.server.model_pool.discovery import find_entries, given_entry
+    from ggpy.server.model_pool.models import check_source
     from ggpy.server.run import serve
 
     machine.keep_heap_small()

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ggpy.errors import GgpyError
-from ggpy.server.manager import ModelManager
-from ggpy.server.recordings import Recordings
-from ggpy.server.running import Running
+from ggpy.server.model_pool.manager import ModelManager
 from ggpy.server.settings import ServerSettings
+from ggpy.server.web.recordings import Recordings
+from ggpy.server.web.running import Running
 
 logger = logging.getLogger("ggpy")
 

@@ -10,8 +10,8 @@ from aiohttp import web
 
 from ggpy.server.context import Server
 from ggpy.server.openapi_bodies import QUERIES, SUMMARIES, fields_of, plain
-from ggpy.server.replies import json_response
-from ggpy.server.routes import ROUTES, Route
+from ggpy.server.web.replies import json_response
+from ggpy.server.web.routes import ROUTES, Route
 
 TYPES: dict[str, dict[str, Any]] = {
     "n": {"type": ["number", "null"]}, "i": {"type": ["integer", "null"]}, "b": {"type": ["boolean", "null"]},

@@ -8,8 +8,8 @@ from aiohttp import web
 
 from ggpy.server.context import Server
 from ggpy.server.errors import NotFoundError
-from ggpy.server.routes import Route
 from ggpy.server.settings import ServerSettings
+from ggpy.server.web.routes import Route
 
 STATIC = Path(__file__).with_name("static")
 # what a system says of these need not be right, and browsers insist on it

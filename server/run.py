@@ -23,8 +23,8 @@ from ggpy.engine.recording import Recorder
 from ggpy.errors import ConfigError, GgpyError
 from ggpy.server.app import make_app
 from ggpy.server.context import Server
-from ggpy.server.manager import ModelManager
-from ggpy.server.models import Entry, LoadedModel
+from ggpy.server.model_pool.manager import ModelManager
+from ggpy.server.model_pool.models import Entry, LoadedModel
 from ggpy.server.settings import ServerSettings
 
 CLOSING_S = 0.2         # in which connections without an answer that is waited for end by themselves

@@ -7,10 +7,10 @@ import hmac
 from aiohttp import web
 
 from ggpy.server.errors import AuthenticationError, ForbiddenError
-from ggpy.server.hosts import is_own_host
-from ggpy.server.origins import origin_headers
 from ggpy.server.page import is_page
 from ggpy.server.settings import ServerSettings
+from ggpy.server.web.hosts import is_own_host
+from ggpy.server.web.origins import origin_headers
 
 PUBLIC = frozenset({"", "/", "/health", "/v1/health"})       # paths that need no key
 

@@ -38,6 +38,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 
 DIALECTS = ("anthropic", "llama", "ollama", "openai")       # packages of the server
+NEUTRAL = ("web", "options", "model_pool", "jobs", "chat")  # those that know none of them, each what is before it
 
 
 def modules() -> dict[str, Path]:
@@ -126,17 +127,33 @@ def test_no_dialect_of_the_server_leans_on_another() -> None:
 
 def test_every_package_of_the_server_is_known() -> None:
     """A new one is a dialect, or does not know any."""
-    assert {file.parent.name for file in (ROOT / "server").glob("*/__init__.py")} == {*DIALECTS, "chat"}
+    assert {file.parent.name for file in (ROOT / "server").glob("*/__init__.py")} == {*DIALECTS, *NEUTRAL}
+
+
+def package_of(module: str) -> str:
+    """The package of the server that a dotted name belongs to; "": none."""
+    return next((name for name in NEUTRAL if f"{module}.".startswith(f"ggpy.server.{name}.")), "")
+
+
+def test_what_the_dialects_share_is_built_in_order() -> None:
+    """HTTP knows no model, and models know no request."""
+    found = [
+        f"{module}, line {line}: {target}"
+        for module, file in modules().items() if package_of(module)
+        for target, line in imports(file.read_text("utf-8"), module)
+        if package_of(target) in NEUTRAL[NEUTRAL.index(package_of(module)) + 1:]
+    ]
+    assert found == []
 
 
 @pytest.mark.parametrize(("module", "source", "lines"), [
-    ("ggpy.server.models", "from ggpy.server.ollama.options import read_options", 1),
-    ("ggpy.server.models", "from ggpy.server import ollama", 1),
-    ("ggpy.server.models", "def f():\n    from ggpy.server.ollama import options", 1),
-    ("ggpy.server.models", "from . import fields, llama", 1),
-    ("ggpy.server.models", "from ggpy import server", 1),
-    ("ggpy.server.models", "import ggpy.server", 1),
-    ("ggpy.server.models", "from ggpy.server.chat.core import prepare\nfrom ggpy.server import sse", 0),
+    ("ggpy.server.model_pool.models", "from ggpy.server.ollama.options import read_options", 1),
+    ("ggpy.server.model_pool.models", "from ggpy.server import ollama", 1),
+    ("ggpy.server.model_pool.models", "def f():\n    from ggpy.server.ollama import options", 1),
+    ("ggpy.server.context", "from . import errors, llama", 1),
+    ("ggpy.server.model_pool.models", "from ggpy import server", 1),
+    ("ggpy.server.model_pool.models", "import ggpy.server", 1),
+    ("ggpy.server.model_pool.models", "from ggpy.server.chat.core import prepare\nfrom ggpy.server.web import sse", 0),
     ("ggpy.server.chat.core", "from ggpy.server.openai.reply import chat_object", 1),
     ("ggpy.server.chat.core", "from ..llama import lora", 1),
     ("ggpy.server.ollama.chat", "from ggpy.server.chat.request import read_chat", 0),

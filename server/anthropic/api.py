@@ -8,7 +8,6 @@ from contextlib import aclosing, asynccontextmanager
 
 from aiohttp import web
 
-from ggpy.server import lanes, sse
 from ggpy.server.anthropic.breakpoints import LIFETIMES_S, Keep
 from ggpy.server.anthropic.reply import (
     Ending,
@@ -23,12 +22,13 @@ from ggpy.server.anthropic.reply import (
 from ggpy.server.anthropic.request import MessageRequest, read_request, with_keeps
 from ggpy.server.chat.core import FinishReason, PreparedChat, complete_chat, prepare, stream_chat
 from ggpy.server.context import Server
-from ggpy.server.fields import Fields, read_fields
-from ggpy.server.generation import Answer
-from ggpy.server.job_fields import read_ping_s
-from ggpy.server.models import LoadedModel
-from ggpy.server.replies import json_response
-from ggpy.server.routes import Route
+from ggpy.server.jobs.generation import Answer
+from ggpy.server.jobs.job_fields import read_ping_s
+from ggpy.server.model_pool.models import LoadedModel
+from ggpy.server.web import lanes, sse
+from ggpy.server.web.fields import Fields, read_fields
+from ggpy.server.web.replies import json_response
+from ggpy.server.web.routes import Route
 
 PING = sse.frame({"type": "ping"}, "ping")
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggpy.errors import RequestError
-from ggpy.server.fields import Fields
+from ggpy.server.web.fields import Fields
 
 LIFETIMES_S = {"5m": 300.0, "1h": 3600.0}
 MAX_BREAKPOINTS = 4

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ggpy.errors import shown
-from ggpy.server.fields import Fields, named
+from ggpy.server.web.fields import Fields, named
 
 Message = dict[str, Any]
 

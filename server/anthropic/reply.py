@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ggpy.engine.prefix_tree import MissCause
-from ggpy.server import sse
 from ggpy.server.chat.arguments import read_arguments
 from ggpy.server.errors import ErrorInfo
+from ggpy.server.web import sse
 from ggpy.text.tool_calls import CallArguments, CallBegin, Content, Reasoning, ToolCall
 from ggpy.text.tool_calls.events import Event
 

@@ -14,8 +14,8 @@ from ggpy.server.chat.core import ChatRequest, PreparedChat
 from ggpy.server.chat.messages import NO_MEDIA, find_media
 from ggpy.server.chat.request import read_chat
 from ggpy.server.context import Server
-from ggpy.server.fields import Fields
-from ggpy.server.models import LoadedModel
+from ggpy.server.model_pool.models import LoadedModel
+from ggpy.server.web.fields import Fields
 
 MAX_TOKENS = 4096           # of an answer, if a request does not say
 REASONING_TOKENS = 10_000   # the same of reasoning that is asked for

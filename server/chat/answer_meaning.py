@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ggpy.server.chat.answer_memory import IsSame
 from ggpy.server.chat.reader import control_tokens
+from ggpy.server.model_pool.answer_memory import IsSame
 from ggpy.text import Tokenizer
 from ggpy.text.tool_calls import AnswerStyle, ParsedAnswer, parse_answer
 

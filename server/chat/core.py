@@ -17,9 +17,9 @@ from ggpy.server.chat.messages import Continuation, template_messages
 from ggpy.server.chat.reader import AnswerReader
 from ggpy.server.chat.reasoning import ReasoningLimit, ReasoningSwitch, read_limited
 from ggpy.server.chat.template_options import takes_tools, tools_for_template
-from ggpy.server.generation import Answer, Delta, Job, generate, merge_streams
-from ggpy.server.models import LoadedModel
-from ggpy.server.prompts import check_length
+from ggpy.server.jobs.generation import Answer, Delta, Job, generate, merge_streams
+from ggpy.server.jobs.prompts import check_length
+from ggpy.server.model_pool.models import LoadedModel
 from ggpy.text import ChatPrompt, tool_calls
 from ggpy.text.reasoning import ReasoningFormat
 from ggpy.text.tool_calls import AnswerStyle, Event, ToolFormat

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ggpy.engine.probabilities import TokenProbability
-from ggpy.server.generation import Delta
+from ggpy.server.jobs.generation import Delta
 from ggpy.text import StreamDecoder, Tokenizer
 from ggpy.text.reasoning import ReasoningFormat
 from ggpy.text.tool_calls import AnswerParser, AnswerStyle, CallBegin, Content, Event, ToolFormat

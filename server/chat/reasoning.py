@@ -10,8 +10,8 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from ggpy.server.chat.reader import AnswerReader
-from ggpy.server.generation import Answer, Delta, Job, generate
-from ggpy.server.models import LoadedModel
+from ggpy.server.jobs.generation import Answer, Delta, Job, generate
+from ggpy.server.model_pool.models import LoadedModel
 from ggpy.text import StreamDecoder
 from ggpy.text.tool_calls import Event
 

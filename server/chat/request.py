@@ -18,13 +18,13 @@ from ggpy.server.chat.messages import Continuation
 from ggpy.server.chat.reasoning import ReasoningSwitch
 from ggpy.server.chat.template_options import template_variables
 from ggpy.server.context import Server
-from ggpy.server.fields import Fields
-from ggpy.server.generation import Job
-from ggpy.server.job_fields import MAX_PROBS, read_job, read_n_probs
-from ggpy.server.job_settings import ReplySettings, settings_object
-from ggpy.server.models import LoadedModel
-from ggpy.server.sampling_fields import read_constraint, schema_constraint
+from ggpy.server.jobs.generation import Job
+from ggpy.server.jobs.job_fields import MAX_PROBS, read_job, read_n_probs
+from ggpy.server.jobs.job_settings import ReplySettings, settings_object
+from ggpy.server.jobs.sampling_fields import read_constraint, schema_constraint
+from ggpy.server.model_pool.models import LoadedModel
 from ggpy.server.settings import ServerSettings
+from ggpy.server.web.fields import Fields
 from ggpy.text.reasoning import ReasoningFormat
 from ggpy.text.tool_calls import name_of
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from ggpy.server.fields import Fields
-from ggpy.server.models import LoadedModel
+from ggpy.server.model_pool.models import LoadedModel
 from ggpy.server.settings import ServerSettings
+from ggpy.server.web.fields import Fields
 
 
 def tools_for_template(tools: Sequence[Mapping[str, Any]], variables: Mapping[str, Any],

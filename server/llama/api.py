@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ggpy.server.context import Server
 from ggpy.server.llama import completion, downloads, embeddings, info, lora, router, slots, streams, text
-from ggpy.server.routes import Route
+from ggpy.server.web.routes import Route
 
 
 def routes(server: Server) -> Sequence[Route]:

@@ -9,19 +9,19 @@ from typing import Any
 
 from aiohttp import web
 
-from ggpy.server import lanes, sse
-from ggpy.server.completion import CompletionOptions, error_frame, final_object, read_jobs
 from ggpy.server.context import Server
-from ggpy.server.fields import Fields, read_fields
-from ggpy.server.generation import Delta, Job, complete_all, generate_all
-from ggpy.server.infill import infill_tokens
-from ggpy.server.job_fields import read_ping_s
-from ggpy.server.models import LoadedModel
-from ggpy.server.probabilities import probability_objects
-from ggpy.server.prompts import read_prompts
-from ggpy.server.replies import json_response
-from ggpy.server.routes import Route
-from ggpy.server.sampling_fields import read_max_tokens
+from ggpy.server.jobs.completion import CompletionOptions, error_frame, final_object, read_jobs
+from ggpy.server.jobs.generation import Delta, Job, complete_all, generate_all
+from ggpy.server.jobs.infill import infill_tokens
+from ggpy.server.jobs.job_fields import read_ping_s
+from ggpy.server.jobs.probabilities import probability_objects
+from ggpy.server.jobs.prompts import read_prompts
+from ggpy.server.jobs.sampling_fields import read_max_tokens
+from ggpy.server.model_pool.models import LoadedModel
+from ggpy.server.web import lanes, sse
+from ggpy.server.web.fields import Fields, read_fields
+from ggpy.server.web.replies import json_response
+from ggpy.server.web.routes import Route
 
 
 def routes(server: Server) -> list[Route]:

@@ -12,13 +12,13 @@ from aiohttp import web
 from ggpy.errors import GgpyError, PullError, RequestError
 from ggpy.hub import huggingface, names, resolve
 from ggpy.server.context import Server
-from ggpy.server.downloads import Pullable, fetched, find_pullable, pulled_as, reload
 from ggpy.server.errors import NotFoundError
-from ggpy.server.fields import read_fields
-from ggpy.server.model_lookup import named_entry
-from ggpy.server.models import Entry
-from ggpy.server.replies import json_response
-from ggpy.server.routes import Route
+from ggpy.server.model_pool.downloads import Pullable, fetched, find_pullable, pulled_as, reload
+from ggpy.server.model_pool.model_lookup import named_entry
+from ggpy.server.model_pool.models import Entry
+from ggpy.server.web.fields import read_fields
+from ggpy.server.web.replies import json_response
+from ggpy.server.web.routes import Route
 
 logger = logging.getLogger("ggpy")
 

@@ -8,12 +8,12 @@ from typing import Any
 from aiohttp import web
 
 from ggpy.server.context import Server
-from ggpy.server.embeddings import plain_rows, usage
 from ggpy.server.errors import NotSupportedError
-from ggpy.server.fields import Fields, read_fields
-from ggpy.server.models import LoadedModel
-from ggpy.server.replies import json_response
-from ggpy.server.routes import Route
+from ggpy.server.jobs.embeddings import plain_rows, usage
+from ggpy.server.model_pool.models import LoadedModel
+from ggpy.server.web.fields import Fields, read_fields
+from ggpy.server.web.replies import json_response
+from ggpy.server.web.routes import Route
 
 MAX_DOCUMENTS = 4096
 

@@ -9,12 +9,12 @@ from aiohttp import web
 from ggpy.engine.prometheus import CONTENT_TYPE
 from ggpy.server.context import Server
 from ggpy.server.errors import LoadingError, NotSupportedError
-from ggpy.server.job_settings import settings_object
+from ggpy.server.jobs.job_settings import settings_object
 from ggpy.server.llama.router import router_props
-from ggpy.server.models import Entry, LoadedModel
-from ggpy.server.replies import FINGERPRINT, json_response
-from ggpy.server.routes import Route
-from ggpy.server.slots import Slot
+from ggpy.server.model_pool.models import Entry, LoadedModel
+from ggpy.server.model_pool.slots import Slot
+from ggpy.server.web.replies import FINGERPRINT, json_response
+from ggpy.server.web.routes import Route
 
 
 def routes(server: Server) -> list[Route]:

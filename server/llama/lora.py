@@ -6,10 +6,10 @@ from aiohttp import web
 
 from ggpy.errors import RequestError
 from ggpy.server.context import Server
-from ggpy.server.fields import named, read_json
-from ggpy.server.job_fields import read_scales
-from ggpy.server.replies import json_response
-from ggpy.server.routes import Route
+from ggpy.server.jobs.job_fields import read_scales
+from ggpy.server.web.fields import named, read_json
+from ggpy.server.web.replies import json_response
+from ggpy.server.web.routes import Route
 
 
 def routes(server: Server) -> list[Route]:

@@ -8,13 +8,13 @@ from typing import Any
 from aiohttp import web
 
 from ggpy.errors import RequestError
-from ggpy.server import sse
 from ggpy.server.context import Server
 from ggpy.server.errors import NotFoundError, llama_body
-from ggpy.server.fields import Fields, read_fields
-from ggpy.server.models import Entry
-from ggpy.server.replies import json_response
-from ggpy.server.routes import Route
+from ggpy.server.model_pool.models import Entry
+from ggpy.server.web import sse
+from ggpy.server.web.fields import Fields, read_fields
+from ggpy.server.web.replies import json_response
+from ggpy.server.web.routes import Route
 
 
 def routes(server: Server) -> list[Route]:

@@ -16,12 +16,12 @@ from aiohttp import web
 from ggpy.errors import RequestError, SavedStateError, shown
 from ggpy.server.context import Server
 from ggpy.server.errors import NotSupportedError
-from ggpy.server.fields import Fields, read_fields
-from ggpy.server.generation import new_salt
-from ggpy.server.models import LoadedModel
-from ggpy.server.replies import json_response
-from ggpy.server.routes import Route
-from ggpy.server.slots import Slot
+from ggpy.server.jobs.generation import new_salt
+from ggpy.server.model_pool.models import LoadedModel
+from ggpy.server.model_pool.slots import Slot
+from ggpy.server.web.fields import Fields, read_fields
+from ggpy.server.web.replies import json_response
+from ggpy.server.web.routes import Route
 
 HEAD = struct.Struct("<4sII")           # magic, version, 32-bit words of the tokens' part
 MAGIC, VERSION = b"qsgg", 3             # llama.cpp's, of a sequence's state

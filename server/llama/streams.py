@@ -7,13 +7,13 @@ import asyncio
 from aiohttp import web
 
 from ggpy.errors import RequestError
-from ggpy.server import sse
 from ggpy.server.context import Server
 from ggpy.server.errors import Body, LoadingError, NotFoundError, info_of
-from ggpy.server.fields import read_fields
-from ggpy.server.recordings import CURRENT, Recording
-from ggpy.server.replies import error_response, json_response
-from ggpy.server.routes import Handler, Route
+from ggpy.server.web import sse
+from ggpy.server.web.fields import read_fields
+from ggpy.server.web.recordings import CURRENT, Recording
+from ggpy.server.web.replies import error_response, json_response
+from ggpy.server.web.routes import Handler, Route
 
 HEADER = "X-Conversation-Id"
 

@@ -7,15 +7,15 @@ from typing import Any
 
 from aiohttp import web
 
-from ggpy.server import lanes
 from ggpy.server.chat.core import render
 from ggpy.server.chat.request import read_conversation
 from ggpy.server.context import Server
-from ggpy.server.fields import Fields, read_fields
-from ggpy.server.generation import Job
-from ggpy.server.prompts import mixed_tokens
-from ggpy.server.replies import json_response
-from ggpy.server.routes import Route
+from ggpy.server.jobs.generation import Job
+from ggpy.server.jobs.prompts import mixed_tokens
+from ggpy.server.web import lanes
+from ggpy.server.web.fields import Fields, read_fields
+from ggpy.server.web.replies import json_response
+from ggpy.server.web.routes import Route
 from ggpy.text import Tokenizer
 
 

@@ -16,9 +16,9 @@ from aiohttp import web
 from ggpy.errors import RequestError
 from ggpy.server.context import Server
 from ggpy.server.errors import info_of, llama_body
-from ggpy.server.fields import read_fields
-from ggpy.server.replies import json_response
-from ggpy.server.routes import ROUTES, Handler, Route
+from ggpy.server.web.fields import read_fields
+from ggpy.server.web.replies import json_response
+from ggpy.server.web.routes import ROUTES, Handler, Route
 
 MAX_INSTANCES = 128
 

@@ -12,9 +12,9 @@ from aiohttp import web
 
 from ggpy.server.chat.arguments import read_arguments
 from ggpy.server.chat.core import PreparedChat, stream_chat
-from ggpy.server.models import LoadedModel
+from ggpy.server.model_pool.models import LoadedModel
 from ggpy.server.ollama.lines import Line, Stopwatch, logprob_objects, now
-from ggpy.server.replies import json_response
+from ggpy.server.web.replies import json_response
 from ggpy.text.tool_calls import CallArguments, CallBegin, CallEnd, Content, Event, Reasoning
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ggpy.server.context import Server
 from ggpy.server.ollama import chat, embed, generate, info, pull, store
-from ggpy.server.routes import Route
+from ggpy.server.web.routes import Route
 
 
 def routes(server: Server) -> Sequence[Route]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ggpy.errors import TemplateError
 from ggpy.gguf import GGUFFile, Metadata, StringArray
-from ggpy.server.models import Entry, info_of_file
+from ggpy.server.model_pool.models import Entry, info_of_file
 from ggpy.server.ollama.names import model_file
 from ggpy.server.settings import ServerSettings
 from ggpy.text import ChatTemplate, file_templates

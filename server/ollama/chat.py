@@ -8,18 +8,18 @@ from contextlib import aclosing
 from aiohttp import web
 
 from ggpy.made import with_preface
-from ggpy.server import lanes
 from ggpy.server.chat.core import PreparedChat
 from ggpy.server.chat.template_options import takes_tools
 from ggpy.server.context import Server
-from ggpy.server.models import LoadedModel
+from ggpy.server.model_pool.models import LoadedModel
 from ggpy.server.ollama.answer import AnswerPart, collected, head, pieces, tail
 from ggpy.server.ollama.lines import Line, Stopwatch, ollama_body, read_body, respond
 from ggpy.server.ollama.messages import check_tools, read_messages, read_tools
 from ggpy.server.ollama.names import find_entry, model_field
 from ggpy.server.ollama.options import apply_keep_alive
 from ggpy.server.ollama.request import load_or_unload, prepared, read_asked, wanted_keep_s
-from ggpy.server.routes import Route
+from ggpy.server.web import lanes
+from ggpy.server.web.routes import Route
 
 
 def routes(server: Server) -> list[Route]:

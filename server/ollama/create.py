@@ -16,13 +16,13 @@ from ggpy.hub.modelfile import check_message, check_parameters, parse_modelfile
 from ggpy.hub.store import ModelStore, StoredModel, check_digest
 from ggpy.server.context import Server
 from ggpy.server.errors import NotFoundError
-from ggpy.server.fields import Fields
-from ggpy.server.model_lookup import shown_name
-from ggpy.server.models import Entry, info_of_file
+from ggpy.server.model_pool.model_lookup import shown_name
+from ggpy.server.model_pool.models import Entry, info_of_file
+from ggpy.server.model_pool.stored_models import lasting_source, replace_entry
 from ggpy.server.ollama.lines import Line
 from ggpy.server.ollama.names import known_entry
 from ggpy.server.ollama.pull import pulling
-from ggpy.server.stored_models import lasting_source, replace_entry
+from ggpy.server.web.fields import Fields
 from ggpy.text import ChatTemplate
 from ggpy.text.go_to_jinja import jinja_of
 

@@ -10,15 +10,15 @@ from aiohttp import web
 
 from ggpy.errors import RequestError
 from ggpy.server.context import Server
-from ggpy.server.embeddings import MAX_TEXTS, pooled, shortened
-from ggpy.server.fields import Fields
-from ggpy.server.models import LoadedModel
+from ggpy.server.jobs.embeddings import MAX_TEXTS, pooled, shortened
+from ggpy.server.model_pool.models import LoadedModel
 from ggpy.server.ollama.lines import Stopwatch, ollama_body, read_body
 from ggpy.server.ollama.names import find_entry, model_field
 from ggpy.server.ollama.options import apply_keep_alive
 from ggpy.server.ollama.request import wanted_keep_s
-from ggpy.server.replies import json_response
-from ggpy.server.routes import Route
+from ggpy.server.web.fields import Fields
+from ggpy.server.web.replies import json_response
+from ggpy.server.web.routes import Route
 
 
 def routes(server: Server) -> list[Route]:

@@ -13,13 +13,11 @@ from aiohttp import web
 
 from ggpy.errors import RequestError, shown
 from ggpy.made import with_preface
-from ggpy.server import lanes
 from ggpy.server.chat.core import ChatRequest, PreparedChat
 from ggpy.server.context import Server
 from ggpy.server.errors import NotSupportedError
-from ggpy.server.fields import Fields
-from ggpy.server.infill import infill_tokens
-from ggpy.server.models import Entry, LoadedModel
+from ggpy.server.jobs.infill import infill_tokens
+from ggpy.server.model_pool.models import Entry, LoadedModel
 from ggpy.server.ollama.answer import AnswerPart, collected, head, pieces, tail
 from ggpy.server.ollama.lines import Line, Stopwatch, ollama_body, read_body, respond
 from ggpy.server.ollama.names import find_entry, model_field
@@ -34,7 +32,9 @@ from ggpy.server.ollama.request import (
     wanted_keep_s,
     with_template,
 )
-from ggpy.server.routes import Route
+from ggpy.server.web import lanes
+from ggpy.server.web.fields import Fields
+from ggpy.server.web.routes import Route
 from ggpy.text import ChatPrompt
 
 

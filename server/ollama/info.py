@@ -14,14 +14,14 @@ from ggpy.hub.modelfile import parameter_lines
 from ggpy.hub.store import ModelStore
 from ggpy.server.context import Server
 from ggpy.server.errors import NotFoundError
-from ggpy.server.model_lookup import shown_name
-from ggpy.server.models import Entry, LoadedModel
+from ggpy.server.model_pool.model_lookup import shown_name
+from ggpy.server.model_pool.models import Entry, LoadedModel
 from ggpy.server.ollama.cards import Card, card_of, model_info, modelfile_text, parameter_text, rfc3339
 from ggpy.server.ollama.lines import Line, ollama_body, read_body
 from ggpy.server.ollama.names import find_entry, model_field
 from ggpy.server.ollama.options import FOREVER_S
-from ggpy.server.replies import json_response
-from ggpy.server.routes import Route
+from ggpy.server.web.replies import json_response
+from ggpy.server.web.routes import Route
 
 VERSION = "0.13.5"          # of Ollama, that clients find here what they look for
 COPILOT = "GitHubCopilotChat/"

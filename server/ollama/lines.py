@@ -13,12 +13,12 @@ from aiohttp import web
 
 from ggpy.engine.probabilities import TokenProbability
 from ggpy.errors import RequestError
-from ggpy.server import sse
 from ggpy.server.errors import ErrorInfo
-from ggpy.server.fields import Fields, read_json
-from ggpy.server.generation import Answer
+from ggpy.server.jobs.generation import Answer
+from ggpy.server.jobs.probabilities import probability_objects
 from ggpy.server.ollama.cards import rfc3339
-from ggpy.server.probabilities import probability_objects
+from ggpy.server.web import sse
+from ggpy.server.web.fields import Fields, read_json
 from ggpy.text import Tokenizer
 
 NDJSON = "application/x-ndjson"

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ggpy.errors import RequestError, shown
-from ggpy.server.fields import Fields, named
 from ggpy.server.ollama.options import refuse_images
+from ggpy.server.web.fields import Fields, named
 
 Message = dict[str, Any]
 Pending = list[tuple[str, str]]     # ids and names of calls that have no result yet

@@ -7,9 +7,9 @@ from pathlib import Path
 from ggpy.errors import GgpyError, RequestError
 from ggpy.hub.resolve import resolve_model
 from ggpy.server.context import Server
-from ggpy.server.fields import Fields
-from ggpy.server.model_lookup import meant_entry
-from ggpy.server.models import Entry
+from ggpy.server.model_pool.model_lookup import meant_entry
+from ggpy.server.model_pool.models import Entry
+from ggpy.server.web.fields import Fields
 
 
 def model_field(fields: Fields, *names: str) -> str:

@@ -12,10 +12,10 @@ from ggpy.engine.constraint import ConstraintSpec
 from ggpy.engine.probabilities import ProbabilitySpec
 from ggpy.errors import RequestError, shown
 from ggpy.hub.modelfile import OLD_PARAMETERS, PARAMETERS, read_parameter
-from ggpy.server.durations import parse_duration
-from ggpy.server.fields import Fields
-from ggpy.server.models import Entry
-from ggpy.server.sampling_fields import schema_constraint
+from ggpy.server.jobs.sampling_fields import schema_constraint
+from ggpy.server.model_pool.models import Entry
+from ggpy.server.options.durations import parse_duration
+from ggpy.server.web.fields import Fields
 
 USUAL = SamplingParams()
 DEFAULTS: dict[str, Any] = {"top_p": 0.9, "min_p": 0.0}     # where Ollama's differ from llama.cpp's

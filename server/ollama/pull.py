@@ -11,12 +11,12 @@ from ggpy.errors import PullError, RequestError
 from ggpy.hub.catalogue import CatalogueEntry
 from ggpy.hub.model_names import ModelName
 from ggpy.server.context import Server
-from ggpy.server.downloads import Arrived, Pullable, fetched, find_pullable, reload
 from ggpy.server.errors import NotSupportedError
+from ggpy.server.model_pool.downloads import Arrived, Pullable, fetched, find_pullable, reload
 from ggpy.server.ollama.lines import Line, ollama_body, read_body, respond
 from ggpy.server.ollama.names import is_here, known_entry, model_field
-from ggpy.server.replies import json_response
-from ggpy.server.routes import Route
+from ggpy.server.web.replies import json_response
+from ggpy.server.web.routes import Route
 
 DIGEST_SHOWN = 12       # characters of it in a line
 

@@ -15,14 +15,13 @@ from ggpy.engine.config import MAX_COUNT
 from ggpy.engine.request import ContextShift
 from ggpy.errors import RequestError
 from ggpy.made import with_parameters
-from ggpy.server.chat.answer_memory import AnswerMemory
 from ggpy.server.chat.core import ChatRequest, PreparedChat, prepare
 from ggpy.server.chat.template_options import template_variables
 from ggpy.server.context import Server
 from ggpy.server.errors import ContextSizeError
-from ggpy.server.fields import Fields
-from ggpy.server.generation import Job
-from ggpy.server.models import Entry, LoadedModel
+from ggpy.server.jobs.generation import Job
+from ggpy.server.model_pool.answer_memory import AnswerMemory
+from ggpy.server.model_pool.models import Entry, LoadedModel
 from ggpy.server.ollama.answer import head
 from ggpy.server.ollama.lines import Line, Stopwatch
 from ggpy.server.ollama.messages import Message, kept_from, shortenings
@@ -36,9 +35,10 @@ from ggpy.server.ollama.options import (
     read_probabilities,
     read_think,
 )
-from ggpy.server.origins import check_origin, is_foreign
-from ggpy.server.replies import json_response
 from ggpy.server.settings import ServerSettings
+from ggpy.server.web.fields import Fields
+from ggpy.server.web.origins import check_origin, is_foreign
+from ggpy.server.web.replies import json_response
 from ggpy.text import ChatTemplate
 from ggpy.text.go_to_jinja import jinja_of
 

@@ -13,17 +13,17 @@ from ggpy.hub import catalogue, names, resolve
 from ggpy.hub.model_names import ModelName
 from ggpy.hub.store import ModelStore, StoredModel, check_digest
 from ggpy.server.context import Server
-from ggpy.server.downloads import find_pullable, reload
 from ggpy.server.errors import NotFoundError, NotSupportedError
-from ggpy.server.manager import ModelManager
-from ggpy.server.model_lookup import shown_name
-from ggpy.server.models import Entry
+from ggpy.server.model_pool.downloads import find_pullable, reload
+from ggpy.server.model_pool.manager import ModelManager
+from ggpy.server.model_pool.model_lookup import shown_name
+from ggpy.server.model_pool.models import Entry
+from ggpy.server.model_pool.stored_models import lasting_source, replace_entry
 from ggpy.server.ollama.create import creating, read_creation
 from ggpy.server.ollama.lines import ollama_body, read_body
 from ggpy.server.ollama.names import known_entry, model_field
 from ggpy.server.ollama.pull import progress_response
-from ggpy.server.routes import Route
-from ggpy.server.stored_models import lasting_source, replace_entry
+from ggpy.server.web.routes import Route
 
 CHUNK_BYTES = 1 << 20
 

@@ -8,19 +8,19 @@ from contextlib import aclosing
 from aiohttp import web
 
 from ggpy.errors import RequestError
-from ggpy.server import lanes, sse
 from ggpy.server.chat.core import PreparedChat, complete_chat, prepare, stream_chat
 from ggpy.server.chat.reasoning import ReasoningSwitch
 from ggpy.server.chat.request import read_chat
-from ggpy.server.completion import CompletionOptions, error_frame
 from ggpy.server.context import Server
-from ggpy.server.fields import Fields, read_fields
-from ggpy.server.job_fields import read_ping_s
-from ggpy.server.job_settings import full_settings
-from ggpy.server.models import LoadedModel
+from ggpy.server.jobs.completion import CompletionOptions, error_frame
+from ggpy.server.jobs.job_fields import read_ping_s
+from ggpy.server.jobs.job_settings import full_settings
+from ggpy.server.model_pool.models import LoadedModel
 from ggpy.server.openai.reply import ChunkWriter, ReplyOptions, completion
-from ggpy.server.replies import json_response
-from ggpy.server.routes import Route
+from ggpy.server.web import lanes, sse
+from ggpy.server.web.fields import Fields, read_fields
+from ggpy.server.web.replies import json_response
+from ggpy.server.web.routes import Route
 
 
 def routes(server: Server) -> list[Route]:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ggpy.engine.probabilities import TokenProbability, of_logits
-from ggpy.server.models import LoadedModel
-from ggpy.server.probabilities import LOWEST, probability_objects
+from ggpy.server.jobs.probabilities import LOWEST, probability_objects
+from ggpy.server.model_pool.models import LoadedModel
 from ggpy.text import Tokenizer
 
 CHUNK = 32      # tokens of a prompt whose logits, each as wide as the vocabulary, are held at once

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from ggpy.errors import RequestError
 from ggpy.server.context import Server
-from ggpy.server.embeddings import (
+from ggpy.server.jobs.embeddings import (
     in_base64,
     plain_rows,
     pooled,
@@ -18,10 +18,10 @@ from ggpy.server.embeddings import (
     shortened,
     usage,
 )
-from ggpy.server.fields import Fields, read_fields
-from ggpy.server.models import LoadedModel
-from ggpy.server.replies import json_response
-from ggpy.server.routes import Route
+from ggpy.server.model_pool.models import LoadedModel
+from ggpy.server.web.fields import Fields, read_fields
+from ggpy.server.web.replies import json_response
+from ggpy.server.web.routes import Route
 
 
 def routes(server: Server) -> list[Route]:

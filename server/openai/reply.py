@@ -11,11 +11,11 @@ from typing import Any
 
 from ggpy.engine.probabilities import TokenProbability
 from ggpy.server.chat.core import ChatAnswer, ChatDelta
-from ggpy.server.completion import CompletionOptions, final_object
-from ggpy.server.generation import Answer
-from ggpy.server.models import LoadedModel
-from ggpy.server.probabilities import probability_objects
-from ggpy.server.replies import FINGERPRINT
+from ggpy.server.jobs.completion import CompletionOptions, final_object
+from ggpy.server.jobs.generation import Answer
+from ggpy.server.jobs.probabilities import probability_objects
+from ggpy.server.model_pool.models import LoadedModel
+from ggpy.server.web.replies import FINGERPRINT
 from ggpy.text.tool_calls import CallArguments, CallBegin, Content, Event, Reasoning, ToolCall
 
 _ALPHABET = (string.ascii_letters + string.digits).encode()

@@ -8,18 +8,18 @@ from typing import Any
 
 from aiohttp import web
 
-from ggpy.server import lanes, sse
 from ggpy.server.chat.core import PreparedChat, prepare, stream_chat
 from ggpy.server.chat.request import read_chat
 from ggpy.server.context import Server
 from ggpy.server.errors import ErrorInfo, NotFoundError
-from ggpy.server.fields import Fields, read_fields
-from ggpy.server.job_fields import read_ping_s
-from ggpy.server.models import LoadedModel
+from ggpy.server.jobs.job_fields import read_ping_s
+from ggpy.server.model_pool.models import LoadedModel
 from ggpy.server.openai.responses_input import chat_fields
 from ggpy.server.openai.responses_output import ResponseWriter
-from ggpy.server.replies import json_response
-from ggpy.server.routes import Route
+from ggpy.server.web import lanes, sse
+from ggpy.server.web.fields import Fields, read_fields
+from ggpy.server.web.replies import json_response
+from ggpy.server.web.routes import Route
 
 
 def routes(server: Server) -> list[Route]:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ggpy.errors import shown
-from ggpy.server.fields import Fields
 from ggpy.server.openai.responses_reasoning import unsealed
+from ggpy.server.web.fields import Fields
 
 LOGPROBS = "message.output_text.logprobs"       # what `include` calls the probabilities of the text
 # fields that chats do not have, or have otherwise

@@ -10,11 +10,11 @@ from typing import Any
 from ggpy.engine.probabilities import TokenProbability
 from ggpy.server.chat.core import ChatDelta, PreparedChat
 from ggpy.server.errors import ErrorInfo
-from ggpy.server.fields import Fields
-from ggpy.server.generation import Answer
-from ggpy.server.models import LoadedModel
+from ggpy.server.jobs.generation import Answer
+from ggpy.server.jobs.probabilities import probability_objects
+from ggpy.server.model_pool.models import LoadedModel
 from ggpy.server.openai.responses_reasoning import SEALED, sealed
-from ggpy.server.probabilities import probability_objects
+from ggpy.server.web.fields import Fields
 from ggpy.text.tool_calls import CallArguments, CallBegin, CallEnd, Content, Event, Reasoning
 
 Item = dict[str, Any]

@@ -18,8 +18,8 @@ from ggpy.engine.config import SamplingParams
 from ggpy.loading import ModelOptions
 from ggpy.server.app import make_app
 from ggpy.server.context import Server
-from ggpy.server.manager import ModelManager
-from ggpy.server.models import Entry
+from ggpy.server.model_pool.manager import ModelManager
+from ggpy.server.model_pool.models import Entry
 from ggpy.server.settings import ServerSettings
 from tests.models.arch_data import load_arch
 

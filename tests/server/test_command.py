@@ -246,7 +246,7 @@ def test_what_cannot_work_is_said(flags: list[str], message: str) -> None:
 
 def test_the_process_that_speaks_http_loads_no_compiler() -> None:
     """The engine has a process of its own."""
-    code = ("import sys, ggpy.server.command, ggpy.server.run, ggpy.server.discovery; "
+    code = ("import sys, ggpy.server.command, ggpy.server.run, ggpy.server.model_pool.discovery; "
             "print(*sorted({'numba', 'llvmlite'} & set(sys.modules)))")
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
     assert result.stdout.strip() == ""

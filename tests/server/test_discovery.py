@@ -9,8 +9,8 @@ import pytest
 from ggpy.errors import ConfigError
 from ggpy.hub.model_names import ModelName
 from ggpy.hub.store import ModelStore, StoredModel
-from ggpy.server.discovery import folder_entries, given_entry, preset_entries
-from ggpy.server.presets import read_presets
+from ggpy.server.model_pool.discovery import folder_entries, given_entry, preset_entries
+from ggpy.server.model_pool.presets import read_presets
 from ggpy.server.settings import ServerSettings
 
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from ggpy.gguf import GGUFFile
-from ggpy.server.flag_values import server_settings, template_variables
-from ggpy.server.flags import add_arguments
+from ggpy.server.options.flag_values import server_settings, template_variables
+from ggpy.server.options.flags import add_arguments
 from ggpy.tools.llama_flags import _Unsupported
 from ggpy.tools.parser import Parser
 

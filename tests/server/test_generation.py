@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ggpy.engine.messages import Tokens
-from ggpy.server.generation import Answer, Job, take
-from ggpy.server.slots import Task
+from ggpy.server.jobs.generation import Answer, Job, take
+from ggpy.server.model_pool.slots import Task
 from tests.server.conftest import Served
 
 

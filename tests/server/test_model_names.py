@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ggpy.loading import ModelOptions
-from ggpy.server.model_lookup import meant_entry, named_entry
-from ggpy.server.models import Entry
+from ggpy.server.model_pool.model_lookup import meant_entry, named_entry
+from ggpy.server.model_pool.models import Entry
 from ggpy.server.settings import ServerSettings
 from tests.server.conftest import CHATML, Served
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from ggpy.errors import GGUFError, RequestError
-from ggpy.server import manager
 from ggpy.server.errors import LoadingError
-from ggpy.server.manager import ModelManager
-from ggpy.server.models import Entry
+from ggpy.server.model_pool import manager
+from ggpy.server.model_pool.manager import ModelManager
+from ggpy.server.model_pool.models import Entry
 from ggpy.server.settings import ServerSettings
 
 

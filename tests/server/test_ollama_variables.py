@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from ggpy.errors import ConfigError
-from ggpy.server.flag_values import server_settings
-from ggpy.server.flags import add_arguments
-from ggpy.server.origins import is_allowed, rules_of
+from ggpy.server.options.flag_values import server_settings
+from ggpy.server.options.flags import add_arguments
 from ggpy.server.settings import ServerSettings
+from ggpy.server.web.origins import is_allowed, rules_of
 from ggpy.tools.parser import Parser
 
 

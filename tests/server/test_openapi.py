@@ -14,8 +14,8 @@ from hypothesis import Phase as HypothesisPhase
 
 from ggpy.server.app import make_app
 from ggpy.server.context import Server
-from ggpy.server.manager import ModelManager
-from ggpy.server.models import Entry
+from ggpy.server.model_pool.manager import ModelManager
+from ggpy.server.model_pool.models import Entry
 from ggpy.server.openapi import openapi
 from ggpy.server.openapi_bodies import BODIES
 from ggpy.server.settings import ServerSettings

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ggpy.server.origins import is_allowed, rules_of
 from ggpy.server.settings import ServerSettings
+from ggpy.server.web.origins import is_allowed, rules_of
 from tests.server.conftest import Served
 
 CHANGING = [("POST", "/models"), ("DELETE", "/models?model=tiny"), ("POST", "/models/load"), ("POST", "/models/unload"),

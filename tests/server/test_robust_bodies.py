@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from ggpy.server import lanes
-from ggpy.server.embeddings import MAX_TEXTS
-from ggpy.server.job_fields import MAX_SCALES
-from ggpy.server.lanes import LARGE_BYTES, LONG_BYTES, Lanes, body_bytes
-from ggpy.server.sampling_fields import MAX_BIASES
+from ggpy.server.jobs.embeddings import MAX_TEXTS
+from ggpy.server.jobs.job_fields import MAX_SCALES
+from ggpy.server.jobs.sampling_fields import MAX_BIASES
+from ggpy.server.web import lanes
+from ggpy.server.web.lanes import LARGE_BYTES, LONG_BYTES, Lanes, body_bytes
 from ggpy.text import Tokenizer
 from tests.server.conftest import TIMEOUT_S, Served
 from tests.server.fuzz_bodies import SEEDS, Dialect, mutated, sound

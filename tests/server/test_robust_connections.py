@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import http.client
 import json
 import os
@@ -21,8 +22,8 @@ import pytest
 from ggpy.engine import async_client
 from ggpy.engine.config import SamplingParams
 from ggpy.loading import ModelOptions
-from ggpy.server import patience
 from ggpy.server.settings import ServerSettings
+from ggpy.server.web import patience
 from tests.models.arch_data import load_roomy
 from tests.server.conftest import TIMEOUT_S, Served
 from tests.server.test_command import serving, wait_ready
@@ -82,6 +83,7 @@ def settled(served: Served, expected: Callable[[Held], bool]) -> Held:
 def at_rest(served: Served) -> Held:
     """What it holds while nobody asks for anything, the least of several looks: these are connections themselves."""
     settled(served, lambda held: held.n_requests == 0)
+    gc.collect()        # what earlier tests left open and lost would close some time later
     looks = [Held.by(served) for _ in range(6)]
     return Held(min(held.n_descriptors for held in looks), min(held.n_tasks for held in looks), looks[-1].n_pages,
                 looks[-1].n_requests)

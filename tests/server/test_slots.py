@@ -2,7 +2,7 @@
 
 import pytest
 
-from ggpy.server.slots import RUN, SlotBoard, Task, common_prefix
+from ggpy.server.model_pool.slots import RUN, SlotBoard, Task, common_prefix
 
 
 @pytest.mark.parametrize("n", [0, 1, RUN - 1, RUN, RUN + 1, 3 * RUN + 5])

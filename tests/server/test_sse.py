@@ -9,8 +9,8 @@ import pytest
 from aiohttp import ClientResponse, ClientSession, web
 
 from ggpy.errors import RequestError
-from ggpy.server import sse
 from ggpy.server.app import refusal
+from ggpy.server.web import sse
 
 Frames = Callable[[asyncio.Event], AsyncGenerator[bytes, None]]
 

@@ -9,7 +9,7 @@ import pytest
 
 from ggpy.errors import RequestError
 from ggpy.server.anthropic.breakpoints import MAX_MISSED, Keep, keeps_of, read_blocks
-from ggpy.server.fields import Fields
+from ggpy.server.web.fields import Fields
 
 SHORT, LONG = {"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"}
 PROMPT = "<s>Be brief.Tools: look.<u>Hello<a>Hi<u>Bye<a>"   # with tools behind the system

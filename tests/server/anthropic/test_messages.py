@@ -8,7 +8,7 @@ import pytest
 
 from ggpy.errors import RequestError
 from ggpy.server.anthropic.messages import read_messages, read_tools
-from ggpy.server.fields import Fields
+from ggpy.server.web.fields import Fields
 from tests.server.conftest import Served
 
 

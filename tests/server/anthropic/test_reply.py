@@ -20,7 +20,7 @@ from ggpy.server.anthropic.reply import (
 )
 from ggpy.server.anthropic.request import MessageRequest
 from ggpy.server.errors import ErrorInfo
-from ggpy.server.generation import Answer
+from ggpy.server.jobs.generation import Answer
 from ggpy.text.tool_calls import CallArguments, CallBegin, CallEnd, Content, Reasoning, ToolCall
 from ggpy.text.tool_calls.events import Event
 

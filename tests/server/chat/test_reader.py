@@ -11,8 +11,8 @@ import pytest
 
 from ggpy.engine.probabilities import TokenProbability
 from ggpy.server.chat.reader import AnswerReader, ShownText, control_tokens
-from ggpy.server.generation import Answer, Delta
-from ggpy.server.slots import Task
+from ggpy.server.jobs.generation import Answer, Delta
+from ggpy.server.model_pool.slots import Task
 from ggpy.text import Tokenizer
 from ggpy.text.reasoning import ReasoningTags
 from ggpy.text.tool_calls import FORMATS, AnswerStyle, Event, ParsedAnswer

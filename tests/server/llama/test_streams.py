@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ggpy.server.recordings import MAX_BYTES, MAX_RECORDINGS, Recording, Recordings
+from ggpy.server.web.recordings import MAX_BYTES, MAX_RECORDINGS, Recording, Recordings
 from tests.server.conftest import TIMEOUT_S, Served
 
 LONG = {"prompt": [40, 41, 42], "n_predict": 200, "ignore_eos": True, "stream": True}

@@ -14,11 +14,11 @@ from ggpy.engine.config import SamplingParams
 from ggpy.errors import RequestError
 from ggpy.loading import ModelOptions
 from ggpy.made import with_parameters
-from ggpy.server.durations import parse_duration
-from ggpy.server.models import Entry
+from ggpy.server.model_pool.models import Entry
 from ggpy.server.ollama.cards import parameter_size
 from ggpy.server.ollama.options import apply_keep_alive, default_params
 from ggpy.server.ollama.request import MAX_TEMPLATES, with_template
+from ggpy.server.options.durations import parse_duration
 from ggpy.server.settings import ServerSettings
 from tests.models.arch_data import load_roomy
 from tests.models.encoder_data import load_encoder

@@ -20,7 +20,7 @@ from ggpy.hub.catalogue import CATALOGUE, CatalogueEntry
 from ggpy.hub.model_names import ModelName
 from ggpy.hub.store import ModelStore
 from ggpy.loading import ModelOptions
-from ggpy.server.discovery import find_entries
+from ggpy.server.model_pool.discovery import find_entries
 from ggpy.server.settings import ServerSettings
 from tests.hub.fake_ollama import manifest
 from tests.server.conftest import CHATML, Reply, Served

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from ggpy.server.errors import FieldError
-from ggpy.server.fields import Fields
 from ggpy.server.openai.responses_input import chat_fields
 from ggpy.server.openai.responses_reasoning import sealed
+from ggpy.server.web.fields import Fields
 
 CALL = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "look", "arguments": '{"x": 1}'}
 TOOL_CALL = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": '{"x": 1}'}}

@@ -12,10 +12,10 @@ import msgspec
 from aiohttp import web
 
 from ggpy.errors import GgpyError
-from ggpy.server import patience
 from ggpy.server.errors import ErrorInfo, info_of, unforeseen
-from ggpy.server.recordings import CURRENT
-from ggpy.server.running import RUNNING
+from ggpy.server.web import patience
+from ggpy.server.web.recordings import CURRENT
+from ggpy.server.web.running import RUNNING
 
 CONTENT_TYPE = "text/event-stream"
 DONE = b"data: [DONE]\n\n"

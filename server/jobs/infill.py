@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ggpy.server.errors import NotSupportedError
-from ggpy.server.fields import Fields, named
-from ggpy.server.prompts import mixed_tokens
+from ggpy.server.jobs.prompts import mixed_tokens
+from ggpy.server.web.fields import Fields, named
 from ggpy.text import Tokenizer
 
 SEPARATOR = "\n\n--- snippet ---\n\n"       # of texts, for models without a token for it

@@ -8,12 +8,12 @@ from typing import Any
 from aiohttp import web
 
 from ggpy.server.context import Server
-from ggpy.server.downloads import pulled_as, reload
 from ggpy.server.errors import UnknownModelError
-from ggpy.server.model_lookup import meant_entry
-from ggpy.server.models import Entry
-from ggpy.server.replies import json_response
-from ggpy.server.routes import Route
+from ggpy.server.model_pool.downloads import pulled_as, reload
+from ggpy.server.model_pool.model_lookup import meant_entry
+from ggpy.server.model_pool.models import Entry
+from ggpy.server.web.replies import json_response
+from ggpy.server.web.routes import Route
 
 
 def routes(server: Server) -> list[Route]:

@@ -23,9 +23,9 @@ from ggpy.hub.model_names import ModelName
 from ggpy.hub.resolve import made_model, resolve_model
 from ggpy.hub.store import ModelStore, StoredModel
 from ggpy.loading import ModelOptions, load_core
-from ggpy.server.chat.answer_memory import AnswerMemory
+from ggpy.server.model_pool.answer_memory import AnswerMemory
+from ggpy.server.model_pool.slots import SlotBoard
 from ggpy.server.settings import ServerSettings
-from ggpy.server.slots import SlotBoard
 from ggpy.text import Tokenizer
 from ggpy.text.chat import ChatTemplate
 from ggpy.text.model_text import ModelText

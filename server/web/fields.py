@@ -12,9 +12,9 @@ from aiohttp import web
 
 from ggpy.errors import RequestError, shown
 from ggpy.server.errors import FieldError, TooLargeError
-from ggpy.server.lanes import body_bytes
-from ggpy.server.packed import unpacked
-from ggpy.server.patience import patience
+from ggpy.server.web.lanes import body_bytes
+from ggpy.server.web.packed import unpacked
+from ggpy.server.web.patience import patience
 
 T = TypeVar("T")
 

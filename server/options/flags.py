@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 from ggpy.engine.config import Pooling
-from ggpy.server.idle_flags import add_idle_flags
+from ggpy.server.options.idle_flags import add_idle_flags
 from ggpy.server.settings import (
     DEFAULT_PORT,
     MAX_BODY_BYTES,

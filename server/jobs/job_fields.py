@@ -10,12 +10,12 @@ from ggpy.engine.constraint import ConstraintSpec
 from ggpy.engine.probabilities import ProbabilitySpec
 from ggpy.engine.request import ContextShift
 from ggpy.server.errors import FieldError
-from ggpy.server.fields import Fields
-from ggpy.server.generation import Job
-from ggpy.server.job_settings import ReplySettings
-from ggpy.server.models import LoadedModel
-from ggpy.server.sampling_fields import read_sampling
+from ggpy.server.jobs.generation import Job
+from ggpy.server.jobs.job_settings import ReplySettings
+from ggpy.server.jobs.sampling_fields import read_sampling
+from ggpy.server.model_pool.models import LoadedModel
 from ggpy.server.settings import ServerSettings
+from ggpy.server.web.fields import Fields
 
 MAX_PROBS = 1000        # alternatives of a token
 MAX_SCALES = 4096       # of one request's adapters

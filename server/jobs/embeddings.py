@@ -14,9 +14,9 @@ from ggpy.engine.config import Pooling
 from ggpy.errors import RequestError
 from ggpy.server.context import Server
 from ggpy.server.errors import NotSupportedError
-from ggpy.server.fields import Fields
-from ggpy.server.models import LoadedModel
-from ggpy.server.prompts import is_prompt_list, object_tokens, prompt_tokens
+from ggpy.server.jobs.prompts import is_prompt_list, object_tokens, prompt_tokens
+from ggpy.server.model_pool.models import LoadedModel
+from ggpy.server.web.fields import Fields
 from ggpy.text import Tokenizer
 
 MAX_TEXTS = 4096        # of one request

@@ -17,8 +17,8 @@ from ggpy.engine.recording import Recorder
 from ggpy.errors import GgpyError, RequestError
 from ggpy.machine import available_memory_bytes, give_memory_back
 from ggpy.server.errors import LoadingError, UnknownModelError
-from ggpy.server.model_lookup import meant_entry
-from ggpy.server.models import Entry, LoadedModel, State, can_share, check_kept, open_model, share_model
+from ggpy.server.model_pool.model_lookup import meant_entry
+from ggpy.server.model_pool.models import Entry, LoadedModel, State, can_share, check_kept, open_model, share_model
 from ggpy.server.settings import ServerSettings
 
 LOOK_S = 0.25           # how often it is looked for models that nobody uses

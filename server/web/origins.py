@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from ggpy.server.errors import ForbiddenError
-from ggpy.server.hosts import is_own_host
 from ggpy.server.settings import ServerSettings, is_loopback
+from ggpy.server.web.hosts import is_own_host
 
 ANY, LOCAL = "*", "localhost"
 # of apps on this machine, which Ollama serves without being told

@@ -8,9 +8,9 @@ import re
 
 from ggpy import config
 from ggpy.errors import ConfigError, RequestError
-from ggpy.server.durations import parse_duration
-from ggpy.server.origins import LOCAL
+from ggpy.server.options.durations import parse_duration
 from ggpy.server.settings import OLLAMA_IDLE_S, OLLAMA_PORT
+from ggpy.server.web.origins import LOCAL
 
 USUAL_PORTS = {"http": 80, "https": 443}        # where a scheme is written, and no port
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ggpy.errors import shown
 from ggpy.server.errors import ContextSizeError
-from ggpy.server.fields import Fields, named
+from ggpy.server.web.fields import Fields, named
 from ggpy.text import Tokenizer
 
 MAX_PROMPTS = 1024      # of one request

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ggpy.server.chat import answer_memory
 from ggpy.server.chat.answer_meaning import meaning_of
-from ggpy.server.chat.answer_memory import AnswerMemory
+from ggpy.server.model_pool import answer_memory
+from ggpy.server.model_pool.answer_memory import AnswerMemory
 from ggpy.text.tool_calls import parse_answer
 from ggpy.text.tool_calls.known import HERMES
 

@@ -18,8 +18,8 @@ from ggpy.engine.prefix_tree import MissCause
 from ggpy.engine.probabilities import ProbabilitySpec, TokenProbability
 from ggpy.engine.request import ContextShift
 from ggpy.server.errors import ContextSizeError
-from ggpy.server.models import LoadedModel
-from ggpy.server.slots import Task
+from ggpy.server.model_pool.models import LoadedModel
+from ggpy.server.model_pool.slots import Task
 
 DEFAULT_PARAMS = SamplingParams()
 MAX_UNREAD = 64         # deltas of several jobs that wait for their reader

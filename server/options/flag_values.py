@@ -11,9 +11,9 @@ from ggpy import config
 from ggpy.gguf import Metadata
 from ggpy.hub import names
 from ggpy.loading import ModelOptions
-from ggpy.server import ollama_variables
-from ggpy.server.origins import ANY, LOCAL
+from ggpy.server.options import ollama_variables
 from ggpy.server.settings import DEFAULT_PORT, DEFAULT_SLOTS, ServerSettings
+from ggpy.server.web.origins import ANY, LOCAL
 from ggpy.tools.constraint_flags import read_constraint
 from ggpy.tools.flags import model_options, sampling_params, unescape
 from ggpy.tools.speculation_flags import speculation_options

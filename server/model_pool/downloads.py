@@ -14,8 +14,8 @@ from ggpy.errors import PullError, RequestError
 from ggpy.hub import catalogue, huggingface, names, resolve
 from ggpy.hub.model_names import ModelName
 from ggpy.server.context import Server
-from ggpy.server.discovery import find_entries
-from ggpy.server.models import Entry
+from ggpy.server.model_pool.discovery import find_entries
+from ggpy.server.model_pool.models import Entry
 
 NEWS_S = 0.2            # how often it is told how far a pull is
 

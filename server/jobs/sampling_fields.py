@@ -14,7 +14,7 @@ from ggpy.engine.config import MAX_COUNT, RANDOM_SEED, SamplingParams, sampler_n
 from ggpy.engine.constraint import ConstraintSpec
 from ggpy.errors import ConfigError, RequestError
 from ggpy.made import LIMITS
-from ggpy.server.fields import Fields
+from ggpy.server.web.fields import Fields
 from ggpy.text import Tokenizer
 
 MAX_BIASES = 2**18          # tokens and texts of a logit_bias

@@ -11,10 +11,10 @@ from ggpy.hub import huggingface, names
 from ggpy.hub.catalogue import CATALOGUE
 from ggpy.hub.resolve import made_model
 from ggpy.hub.store import ModelStore
-from ggpy.server.models import Entry, known_file
-from ggpy.server.presets import read_presets
+from ggpy.server.model_pool.models import Entry, known_file
+from ggpy.server.model_pool.presets import read_presets
+from ggpy.server.model_pool.stored_models import own_settings, stored_entries, stored_entry
 from ggpy.server.settings import ServerSettings
-from ggpy.server.stored_models import own_settings, stored_entries, stored_entry
 from ggpy.tools.parser import Parser
 
 logger = logging.getLogger("ggpy")
@@ -47,8 +47,8 @@ def preset_entries(settings: ServerSettings) -> Iterator[tuple[Entry, bool]]:
     """The models of the preset file, and whether each hides those of the cache that it uses. Raises ConfigError."""
     if settings.models_preset is None:
         return
-    from ggpy.server.flag_values import server_settings, source_of
-    from ggpy.server.flags import VARIABLES, add_arguments
+    from ggpy.server.options.flag_values import server_settings, source_of
+    from ggpy.server.options.flags import VARIABLES, add_arguments
     from ggpy.tools.environment import VARIABLES as COMMON
 
     parser = Parser(prog="ggpy serve")

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ggpy.engine.probabilities import ProbabilitySpec
-from ggpy.server import sse
 from ggpy.server.context import Server
 from ggpy.server.errors import llama_body
-from ggpy.server.fields import Fields
-from ggpy.server.generation import Answer, Job
-from ggpy.server.job_fields import read_job, read_n_probs
-from ggpy.server.job_settings import full_settings, settings_object
-from ggpy.server.models import LoadedModel
-from ggpy.server.probabilities import probability_objects
-from ggpy.server.sampling_fields import read_constraint
+from ggpy.server.jobs.generation import Answer, Job
+from ggpy.server.jobs.job_fields import read_job, read_n_probs
+from ggpy.server.jobs.job_settings import full_settings, settings_object
+from ggpy.server.jobs.probabilities import probability_objects
+from ggpy.server.jobs.sampling_fields import read_constraint
+from ggpy.server.model_pool.models import LoadedModel
+from ggpy.server.web import sse
+from ggpy.server.web.fields import Fields
 
 
 @dataclass(frozen=True, slots=True)

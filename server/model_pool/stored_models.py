@@ -21,7 +21,7 @@ from ggpy.hub.model_names import DEFAULT_TAG, ModelName
 from ggpy.hub.ollama_models import ollama_models
 from ggpy.hub.store import ModelStore, StoredModel, is_digest
 from ggpy.made import load_options, own_template, with_parameters
-from ggpy.server.models import Entry
+from ggpy.server.model_pool.models import Entry
 from ggpy.server.settings import ServerSettings
 from ggpy.text.go_to_jinja import jinja_of
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from ggpy.errors import RequestError
 from ggpy.hub import names
 from ggpy.hub.model_names import DEFAULT_TAG, ModelName
-from ggpy.server.models import Entry
+from ggpy.server.model_pool.models import Entry
 
 ENDING = re.compile(r"\.gguf$", re.IGNORECASE)
 

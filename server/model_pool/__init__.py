@@ -1,0 +1,1 @@
+"""The models that a server offers: which there are, and when they are loaded."""

@@ -1,0 +1,1 @@
+"""The command line and the environment of `ggpy serve`."""

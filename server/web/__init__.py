@@ -1,0 +1,1 @@
+"""HTTP as all dialects use it: who may ask, bodies, replies and streams."""
