@@ -5,6 +5,7 @@ The engine is asked again, with what there is so far as part of the prompt, whic
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -40,14 +41,14 @@ async def read_limited(model: LoadedModel, job: Job, reader: AnswerReader,
                        limit: ReasoningLimit) -> AsyncGenerator[tuple[Delta, list[Event]], None]:
     """The one answer to `job` as it comes, and its events, with reasoning as short as `limit` has it."""
     whole: Answer | None = None
-    part = job
+    part, n_drafts = job, (0, 0)
     while True:
         async with aclosing(generate(model, part)) as deltas:
             async for delta in deltas:
                 if whole is None or part is job:
                     whole = delta.answer
                 else:
-                    delta = joined(whole, delta)
+                    delta = joined(whole, delta, n_drafts)
                 yield delta, reader.read(delta)
                 if delta.is_last:
                     return
@@ -61,7 +62,7 @@ async def read_limited(model: LoadedModel, job: Job, reader: AnswerReader,
             last = Delta(whole, is_last=True, n_generated=len(whole.tokens), n_read=whole.n_prompt)
             yield last, reader.read(last)
             return
-        part = rest_of(job, whole, limit)
+        part, n_drafts = rest_of(job, whole, limit), (whole.n_drafted, whole.n_accepted)
 
 
 def close(whole: Answer, model: LoadedModel, reader: AnswerReader, limit: ReasoningLimit) -> tuple[Delta, list[Event]]:
@@ -81,19 +82,21 @@ def rest_of(job: Job, whole: Answer, limit: ReasoningLimit) -> Job:
     if constraint is not None:      # that of the content holds from here on
         is_near = any(map(limit.closing.endswith, constraint.after))
         constraint = replace(constraint, reasoning=None, after=() if is_near else constraint.after)
-    most = job.params.max_tokens
+    most, longest_s = job.params.max_tokens, job.max_predict_s
     params = job.params if most is None else replace(job.params, max_tokens=most - len(whole.tokens))
+    if longest_s is not None and whole.first_s is not None:
+        longest_s -= time.perf_counter() - whole.first_s
     return replace(job, tokens=[*job.tokens, *whole.tokens], params=params, constraint=constraint,
-                   tells_progress=False)
+                   max_predict_s=longest_s, tells_progress=False)
 
 
-def joined(whole: Answer, delta: Delta) -> Delta:
-    """`delta`, which goes on with `whole`, as part of it."""
+def joined(whole: Answer, delta: Delta, n_drafts: tuple[int, int]) -> Delta:
+    """`delta`, which goes on with `whole`, as part of it; `n_drafts` were drafted and accepted before it began."""
     part = delta.answer
     whole.tokens += delta.tokens
     whole.text += delta.text
     whole.probabilities += delta.probabilities
     whole.last_s = part.last_s or whole.last_s
-    whole.n_drafted, whole.n_accepted = part.n_drafted, part.n_accepted
+    whole.n_drafted, whole.n_accepted = n_drafts[0] + part.n_drafted, n_drafts[1] + part.n_accepted
     whole.is_finished, whole.stop_type, whole.stopping_word = part.is_finished, part.stop_type, part.stopping_word
     return replace(delta, answer=whole, n_generated=len(whole.tokens), n_read=whole.n_prompt)

@@ -44,8 +44,6 @@ class Job:
     keeps_prompt: bool = False                  # all of it stays when the context is shifted
     tells_progress: bool = False                # deltas without tokens tell how far the prompt is read
     keeps: tuple[tuple[int, float], ...] = ()   # so many tokens of the prompt are evicted last for so many seconds
-    priority: int = 0
-    deadline_s: float | None = None             # from now on
     slot: int | None = None                     # that it shall have
     settings: Any = None                        # what /slots shows of it
     max_predict_s: float | None = None          # after so long the answer ends at the next newline
@@ -155,9 +153,8 @@ async def generate(model: LoadedModel, job: Job) -> AsyncGenerator[Delta, None]:
             shift = replace(shift, n_keep=shift.n_keep + len(job.tokens))
         salt = answers[0].task.salt if job.uses_cache else new_salt()
         request = Generate(prompt_tokens=job.tokens, params=job.params, n=job.n, constraint=job.constraint,
-                           priority=job.priority, deadline_s=job.deadline_s, salt=salt, probabilities=job.probabilities,
-                           adapters=job.adapters, context_shift=shift, tells_progress=job.tells_progress,
-                           keeps=job.keeps)
+                           salt=salt, probabilities=job.probabilities, adapters=job.adapters, context_shift=shift,
+                           tells_progress=job.tells_progress, keeps=job.keeps)
         async with aclosing(model.client.generate(request)) as events:
             async for event in events:
                 answer = answers[event.index]
