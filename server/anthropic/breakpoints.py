@@ -86,7 +86,10 @@ def _text(block: Fields) -> str:
 
 def keeps_of(blocks: Sequence[Block], prompt: str, tokens: Sequence[int],
              lengths: NDArray[np.int64]) -> tuple[Keep, ...]:
-    """How many of `tokens`, which `prompt` is in, are to be kept how long; `lengths` has the bytes of each token."""
+    """How many of `tokens`, which `prompt` is in, are to be kept how long; `lengths` has the bytes of each token.
+
+    They are some tokens off where the tokens spell other bytes than `prompt`, such as one that begins all texts.
+    """
     marked = [(i, block.keep_s) for i, block in enumerate(blocks) if block.keep_s is not None]
     if not marked:
         return ()
@@ -103,9 +106,9 @@ def keeps_of(blocks: Sequence[Block], prompt: str, tokens: Sequence[int],
 def _ends(blocks: Sequence[Block], prompt: str) -> list[int]:
     """Where each block ends in `prompt`, or what is known to stand before its end.
 
-    Each text is looked for behind the one before, so a place may be too early by what also occurs before it, but never
-    too late. Templates write tools and the system's text in either order: what ends them all ends where the first
-    message begins.
+    Each text is looked for behind the one before, so a place may be too early by what also occurs before it; too late
+    it is where the template changes a text that comes again further on. Templates write tools and the system's text in
+    either order: what ends them all ends where the first message begins.
     """
     found: list[tuple[int, int]] = []       # beginning and end; a text that is not found is where the one before ends
     at = n_missed = 0
