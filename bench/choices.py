@@ -16,3 +16,11 @@ def some_of(known: Sequence[str]) -> Callable[[str], list[str]]:
         return names
 
     return read
+
+
+def counts(text: str) -> list[int]:
+    """Reads numbers from 1 on, separated by commas."""
+    parts = text.split(",")
+    if wrong := [part for part in parts if not part.strip().isascii() or not part.strip().isdigit() or int(part) < 1]:
+        raise argparse.ArgumentTypeError(f"{wrong[0]!r}: expected numbers from 1 on, separated by commas")
+    return [int(part) for part in parts]

@@ -25,6 +25,7 @@ from unittest.mock import patch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from bench.choices import counts
 from bench.environment import commit, machine
 from ggpy.arrays import Float32
 from ggpy.backends.base import Backend, StepSequence
@@ -94,7 +95,7 @@ def parse_arguments() -> argparse.Namespace:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", nargs="?", default="smollm2", metavar="MODEL")
-    parser.add_argument("--streams", type=lambda text: [int(n) for n in text.split(",")], default=[1, 8, 16],
+    parser.add_argument("--streams", type=counts, default=[1, 8, 16],
                         metavar="N,...", help="side by side (default 1,8,16)")
     parser.add_argument("--steps", type=whole_number(8, N_CTX // 2), default=300, metavar="N", help="default 300")
     parser.add_argument("--no-drafts", action="store_true", help="guess no tokens")
