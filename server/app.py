@@ -12,13 +12,12 @@ from typing import Any
 from aiohttp import HttpVersion11, web
 
 from ggpy.errors import GgpyError, RequestError
-from ggpy.server import openapi, page
+from ggpy.server import model_list, openapi, page
 from ggpy.server.anthropic import api as anthropic_api
 from ggpy.server.context import Server
 from ggpy.server.errors import Body, LoadingError, NotFoundError, info_of, llama_body, unforeseen
 from ggpy.server.llama import api as llama_api
 from ggpy.server.llama import streams, vertex
-from ggpy.server.model_pool import model_list
 from ggpy.server.ollama import api as ollama_api
 from ggpy.server.openai import api as openai_api
 from ggpy.server.security import check_host, check_key, cors_headers

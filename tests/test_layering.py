@@ -38,7 +38,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 
 DIALECTS = ("anthropic", "llama", "ollama", "openai")       # packages of the server
-NEUTRAL = ("web", "options", "model_pool", "jobs", "chat")  # those that know none of them, each what is before it
+SHARED = ("web", "options", "model_pool", "context", "jobs", "chat")        # what they share, each what is before it
 
 
 def modules() -> dict[str, Path]:
@@ -125,23 +125,23 @@ def test_no_dialect_of_the_server_leans_on_another() -> None:
     assert found == []
 
 
-def test_every_package_of_the_server_is_known() -> None:
+def test_every_part_of_the_server_is_known() -> None:
     """A new one is a dialect, or does not know any."""
-    assert {file.parent.name for file in (ROOT / "server").glob("*/__init__.py")} == {*DIALECTS, *NEUTRAL}
+    assert {file.parent.name for file in (ROOT / "server").glob("*/__init__.py")} == {*DIALECTS, *SHARED} - {"context"}
 
 
-def package_of(module: str) -> str:
-    """The package of the server that a dotted name belongs to; "": none."""
-    return next((name for name in NEUTRAL if f"{module}.".startswith(f"ggpy.server.{name}.")), "")
+def part_of(module: str) -> str:
+    """The part of the server in SHARED that a dotted name belongs to; "": none."""
+    return next((name for name in SHARED if f"{module}.".startswith(f"ggpy.server.{name}.")), "")
 
 
 def test_what_the_dialects_share_is_built_in_order() -> None:
     """HTTP knows no model, and models know no request."""
     found = [
         f"{module}, line {line}: {target}"
-        for module, file in modules().items() if package_of(module)
+        for module, file in modules().items() if part_of(module)
         for target, line in imports(file.read_text("utf-8"), module)
-        if package_of(target) in NEUTRAL[NEUTRAL.index(package_of(module)) + 1:]
+        if part_of(target) in SHARED[SHARED.index(part_of(module)) + 1:]
     ]
     assert found == []
 

@@ -81,7 +81,7 @@ async def fetch(server: Server, entry: Entry, wanted: Pullable) -> None:
             logger.warning("%s is not downloaded: the server is --offline", entry.name)
         else:
             models.entries.pop(entry.name, None)
-            reload(server)          # it has a name of its own now
+            reload(server.models)          # it has a name of its own now
         models.tell(entry.name, end, {})
 
 

@@ -13,8 +13,8 @@ from typing import Self
 from ggpy.errors import PullError, RequestError
 from ggpy.hub import catalogue, huggingface, names, resolve
 from ggpy.hub.model_names import ModelName
-from ggpy.server.context import Server
 from ggpy.server.model_pool.discovery import find_entries
+from ggpy.server.model_pool.manager import ModelManager
 from ggpy.server.model_pool.models import Entry
 
 NEWS_S = 0.2            # how often it is told how far a pull is
@@ -54,21 +54,21 @@ def pulled_as(entry: Entry) -> Pullable | None:
     return None if hub is None or entry.settings is not None or entry.stored is not None else names.parse(hub)
 
 
-def reload(server: Server) -> None:
+def reload(models: ModelManager) -> None:
     """Look again which models there are, and how they are to run; those that run stay as they are."""
-    found = {entry.name: entry for entry in find_entries(server.settings)}
-    known = server.models.entries
+    found = {entry.name: entry for entry in find_entries(models.settings)}
+    known = models.entries
     for name in [name for name, entry in known.items()
                  if name not in found and entry.loaded is None and entry.loading is None and entry.download is None]:
         del known[name]
     for name, entry in found.items():
-        entry.keep_s = entry.idle_s(server.settings)
+        entry.keep_s = entry.idle_s(models.settings)
         old = known.setdefault(name, entry)
         if old.loaded is None and old.loading is None and old.download is None:
             known[name] = entry
         else:
             old.is_listed = entry.is_listed
-    server.models.tell("*", "models_reload", None)
+    models.tell("*", "models_reload", None)
 
 
 async def fetched(wanted: Pullable) -> AsyncGenerator[Arrived, None]:

@@ -26,7 +26,7 @@ from ggpy.server.settings import ServerSettings
 from ggpy.text.go_to_jinja import jinja_of
 
 if TYPE_CHECKING:
-    from ggpy.server.context import Server
+    from ggpy.server.model_pool.manager import ModelManager
 
 logger = logging.getLogger("ggpy")
 
@@ -93,13 +93,13 @@ def lasting_source(entry: Entry) -> str:
     return hub or (entry.source if is_name else str(Path(entry.source).absolute()))
 
 
-async def replace_entry(server: Server, model: StoredModel) -> None:
+async def replace_entry(models: ModelManager, model: StoredModel) -> None:
     """Keep `model`, and serve it from now on; one of the same name ends its answers before. Raises RequestError."""
     store = ModelStore()
     await asyncio.to_thread(store.save, model)
-    entry = stored_entry(model, store, server.settings)
-    old = next((old for old in server.models.entries.values() if old.name.lower() == entry.name.lower()), None)
+    entry = stored_entry(model, store, models.settings)
+    old = next((old for old in models.entries.values() if old.name.lower() == entry.name.lower()), None)
     if old is not None:
-        server.models.entries.pop(old.name, None)
-        await server.models.unload(old)
-    server.models.entries[entry.name] = entry
+        models.entries.pop(old.name, None)
+        await models.unload(old)
+    models.entries[entry.name] = entry

@@ -131,7 +131,7 @@ async def creating(server: Server, name: ModelName, made: Creation) -> AsyncGene
         for digest in model.digests:
             yield {"status": f"using existing layer {digest}"}
         yield {"status": "writing manifest"}
-        await replace_entry(server, model)
+        await replace_entry(server.models, model)
     except BaseException:
         await asyncio.shield(asyncio.to_thread(store.prune, (*made.files, *(made.adapters or ()))))
         raise

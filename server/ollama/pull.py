@@ -60,7 +60,7 @@ async def pulling(server: Server, name: str) -> AsyncGenerator[Line, None]:
         async with aclosing(fetched(wanted)) as news:
             async for arrived in news:
                 yield progress_line(wanted, arrived)
-        reload(server)
+        reload(server.models)
     for status in ("verifying sha256 digest", "writing manifest", "success"):
         yield {"status": status}
 

@@ -46,7 +46,7 @@ def routes(server: Server) -> list[Route]:
         if entry is None:
             raise NotFoundError(f'model "{source}" not found')
         check_free(server, str(destination))
-        await replace_entry(server, copied(entry, destination))
+        await replace_entry(server.models, copied(entry, destination))
         return web.Response()
 
     async def delete(request: web.Request) -> web.Response:
@@ -118,7 +118,7 @@ async def delete_entry(server: Server, entry: Entry) -> None:
         await asyncio.to_thread(ModelStore().delete, ModelName.parse(entry.stored.name))
     elif pulled is not None:
         await asyncio.to_thread(resolve.remove, pulled)
-    reload(server)
+    reload(server.models)
 
 
 def has_name_of_its_own(entry: Entry) -> bool:

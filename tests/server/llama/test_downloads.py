@@ -16,10 +16,10 @@ from ggpy.server.context import Server
 from ggpy.server.errors import NotFoundError
 from ggpy.server.llama import downloads
 from ggpy.server.llama.downloads import begin, cancel, remove
+from ggpy.server.model_list import router_object
 from ggpy.server.model_pool.discovery import find_entries
 from ggpy.server.model_pool.downloads import Arrived, find_pullable
 from ggpy.server.model_pool.manager import ModelManager
-from ggpy.server.model_pool.model_list import router_object
 from ggpy.server.settings import ServerSettings
 
 NAME = "user/repo:Q8_0"

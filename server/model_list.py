@@ -20,7 +20,7 @@ def routes(server: Server) -> list[Route]:
     """/models, /v1/models and /v1/models/NAME."""
     async def models(request: web.Request) -> web.Response:
         if request.query.get("reload") and not server.models.is_single:
-            reload(server)
+            reload(server.models)
         entries = [entry for entry in server.models.entries.values() if entry.is_listed]
         return json_response({"models": [ollama_object(entry) for entry in entries], "object": "list",
                               "data": [listed(server, entry) for entry in entries]})
