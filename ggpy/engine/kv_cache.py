@@ -46,9 +46,9 @@ class KVCache:
 
     A page of the tree is *held* in a group while live sequences may read it there, else *idle*. A sequence holds its
     whole path in group 0, and in a group with a window what its next token sees. Pages that are needed are taken from
-    idle ones, least recently used first, but those that are to be kept for a while last. Group 0's go leaf by leaf,
-    and a node without it is gone in all groups; one that only loses a window's page stays. A prefix is reused up to the
-    last token whose successor sees all it should.
+    idle ones, least recently used first, but those that are to be kept for a while last, half of a pool at most. Group
+    0's go leaf by leaf, and a node without it is gone in all groups; one that only loses a window's page stays. A
+    prefix is reused up to the last token whose successor sees all it should.
 
     Nobody writes to a position that is computed, so full pages are shared; a partly filled one is copied.
     """
@@ -75,7 +75,7 @@ class KVCache:
         self._live.clear()
         self._pools = [PagePool(n) for n in self.n_pages]
         # in group 0 a node stands before its parent: sequences let go of their path from its end on
-        self._idle = [IdlePages() for _ in self._groups]
+        self._idle = [IdlePages(n) for n in self.n_pages]
         self._tree = PrefixTree(self.windows)
 
     @property
@@ -200,6 +200,10 @@ class KVCache:
         """Have the first tokens that `kv` has computed evicted after all else, until the time of `time.monotonic`."""
         for node in kv.path[: pages_for(n_tokens)]:
             node.keep_until_s = max(node.keep_until_s, until_s)
+            for group in self._tree.window_of:
+                if node in self._idle[group]:       # the window has left it
+                    self._idle[group].remove(node)
+                    self._idle[group].add(node)
 
     def close(self, kv: SequenceKV) -> None:
         """End a sequence; what it computed stays until its pages are needed. A second time nothing happens."""

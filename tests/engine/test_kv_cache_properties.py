@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from unittest.mock import patch
 
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
@@ -46,6 +47,17 @@ class CacheMachine(RuleBasedStateMachine):
         self.store = PageStore(windows, [n_pages, *[n_window_pages] * (len(windows) - 1)], TABLE_PAGES)
         self.cache = self.store.cache
         self.live: list[Live] = []
+        self.now_s = 0.0
+        self.clock = patch("ggpy.engine.idle_pages.monotonic", lambda: self.now_s)
+        self.clock.start()
+
+    def teardown(self) -> None:
+        if hasattr(self, "clock"):
+            self.clock.stop()
+
+    @rule(duration_s=st.integers(1, 4))
+    def wait(self, duration_s: int) -> None:
+        self.now_s += duration_s
 
     @rule(tokens=prompts(), salt=st.sampled_from([0, 0, 0, 1]))
     def open(self, tokens: list[int], salt: int) -> None:
@@ -114,15 +126,16 @@ class CacheMachine(RuleBasedStateMachine):
         live.tokens += tokens[: TABLE_PAGES * PAGE_TOKENS - len(live.tokens)]
 
     @precondition(lambda self: self.live)
-    @rule(data=st.data(), fails=st.sampled_from([False, False, False, True]), keeps=st.booleans())
-    def end(self, data: st.DataObject, fails: bool, keeps: bool) -> None:
+    @rule(data=st.data(), fails=st.sampled_from([False, False, False, True]),
+          keep_s=st.sampled_from([0, 0, 2, 5, math.inf]))
+    def end(self, data: st.DataObject, fails: bool, keep_s: float) -> None:
         live = data.draw(st.sampled_from(self.live))
         self.live.remove(live)
         if fails:
             self.cache.discard(live.kv)
         else:
-            if keeps:
-                self.cache.keep(live.kv, data.draw(st.integers(0, live.kv.num_computed)), math.inf)
+            if keep_s:
+                self.cache.keep(live.kv, data.draw(st.integers(0, live.kv.num_computed)), self.now_s + keep_s)
             self.cache.close(live.kv)
             n = live.kv.num_computed
             if n and len(self.cache.windows) == 1 and self._all_above_kept(live):
@@ -179,6 +192,8 @@ class CacheMachine(RuleBasedStateMachine):
             assert not {*held} & {*idle}
             in_tree = {node for node in self._nodes() if node.pages[group] is not None}
             assert in_tree <= {*held} | {*idle}
+        assert all(len(idle._kept) <= n // 2
+                   for idle, n in zip(self.cache._idle, self.cache.n_pages, strict=True))
         order = {node: i for i, node in enumerate(self.cache._idle[0])}
         assert all(order[child] < order[node] for node in order for child in node.children.values())
 
