@@ -23,7 +23,8 @@ class PieceMemory:
     def __init__(self, encode: Callable[[str], list[int]], max_bytes: int = MAX_BYTES) -> None:
         self._encode = encode
         self._max_bytes = max_bytes
-        self._found: OrderedDict[str, array[int]] = OrderedDict()      # the one used last stands last
+        # tokens, and what was counted for the entry: a text grows when C code asks for its UTF-8; used last stands last
+        self._found: OrderedDict[str, tuple[array[int], int]] = OrderedDict()
         self._n_bytes = 0
         self._lock = threading.Lock()
 
@@ -34,7 +35,7 @@ class PieceMemory:
             if known is not None:
                 self._found.move_to_end(text)
         if known is not None:
-            return known.tolist()
+            return known[0].tolist()
         ids = self._encode(text)
         self._keep(text, array("i", ids))
         return ids
@@ -46,10 +47,11 @@ class PieceMemory:
         with self._lock:
             if text in self._found:     # another thread was faster
                 return
-            self._found[text] = ids
+            self._found[text] = ids, size
             self._n_bytes += size
             while self._n_bytes > self._max_bytes:
-                self._n_bytes -= size_bytes(*self._found.popitem(last=False))
+                _, (_, size) = self._found.popitem(last=False)
+                self._n_bytes -= size
 
 
 def size_bytes(text: str, ids: array[int]) -> int:

@@ -1,7 +1,9 @@
 """Texts that were encoded before."""
 
+import sys
 from array import array
 
+import msgspec
 import pytest
 
 from ggpy.text import ChatTemplate, Tokenizer
@@ -55,6 +57,18 @@ def test_a_piece_that_is_too_long_is_not_remembered() -> None:
     for text in ("a", "a" * 1000, "a" * 1000, "a"):
         memory.encode(text)
     assert encoder.asked == ["a", "a" * 1000, "a" * 1000]
+
+
+def test_a_text_that_grows_takes_what_it_took_when_it_came() -> None:
+    """Python adds a text's UTF-8 to it when C code asks for that; as many pieces as before are remembered then."""
+    first = "é" * 1000
+    memory = PieceMemory(Encoder(), 3 * size_of(first))
+    for text in (first, *(f"{i:04}" + "é" * 996 for i in range(20))):
+        memory.encode(text)
+        before = sys.getsizeof(text)
+        msgspec.json.encode(text)
+        assert sys.getsizeof(text) > before
+    assert len(memory._found) == 3
 
 
 def test_only_what_a_turn_adds_is_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
