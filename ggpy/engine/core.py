@@ -367,7 +367,11 @@ class EngineCore:
         """The first `num_computed` tokens lie in pages now, for others too."""
         assert request.kv is not None, "who runs has pages"
         request.num_computed = num_computed
+        num_before = request.kv.num_computed
         self.cache.advance(request.kv, request.tokens, num_computed)
+        for n_tokens, keep_s in request.keeps:
+            if num_before < n_tokens <= num_computed:       # before the answer needs what its windows have left
+                self.cache.keep(request.kv, n_tokens, time.monotonic() + keep_s)
 
     def _finish(self, request: Request, reason: FinishReason) -> None:
         request.finish_reason = reason

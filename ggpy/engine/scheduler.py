@@ -149,6 +149,7 @@ class Scheduler:
         request.tokens = request.context_shift.shifted(request.tokens)
         request.num_discarded += num_before - len(request.tokens)
         self._give_up_pages(request)
+        request.keeps = ()              # they count tokens of the prompt, and its beginning is another one now
         request.kv = self.cache.open(request.tokens, request.salt)
         request.num_computed = request.kv.num_computed
 

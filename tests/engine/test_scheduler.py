@@ -7,7 +7,7 @@ import pytest
 
 from ggpy.engine.config import EngineConfig, SamplingParams
 from ggpy.engine.pace import Pace
-from ggpy.engine.request import Request
+from ggpy.engine.request import ContextShift, Request
 from ggpy.errors import ConfigError
 
 
@@ -197,3 +197,26 @@ def test_a_request_may_want_its_pages_kept(
     for r in (first, *others, again):
         driver.run(r)
     assert again.num_cached == n_cached
+
+
+def test_a_long_answer_leaves_what_a_window_needs_of_the_prompt(make_driver: Callable[..., Any]) -> None:
+    """Window pages of prompt and answer are more than there are; the prompt's first two are to be kept."""
+    driver = make_driver(n_pages=(16, 6), n_ctx=320, windows=(None, 40))
+    first, again = request(70, max_tokens=240), request(70, max_tokens=1)
+    first.keeps = ((64, 60.0),)
+    driver.run(first)
+    driver.run(again)
+    assert again.num_cached == 64
+
+
+def test_what_a_context_shift_puts_in_place_of_a_prompt_is_not_kept(make_driver: Callable[..., Any]) -> None:
+    """Only the prompt itself is, which somebody wanted kept."""
+    driver = make_driver(n_pages=8, n_ctx=64)
+    shifted = request(40, max_tokens=40)
+    shifted.keeps, shifted.context_shift = ((40, 60.0),), ContextShift(n_keep=4)
+    driver.run(shifted)
+    assert shifted.num_discarded
+    for n in range(4):
+        driver.run(Request([50 + n] * 60, SamplingParams(temperature=0, max_tokens=1)))
+    prompt = shifted.prompt_tokens
+    assert [tokens[:40] for _, tokens in driver.core.cache.paths() if tokens[:4] == prompt[:4]] == [prompt]
