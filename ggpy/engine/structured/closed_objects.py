@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import unquote
 
-from ggpy.engine.structured.json_schema import LISTS, MAPS, SCHEMAS, canonical, pointer_part
+from ggpy.engine.structured.json_schema import LISTS, MAPS, SCHEMAS, canonical
+from ggpy.engine.structured.patterns_together import check_patterns
 from ggpy.errors import GrammarError
+from ggpy.text.json_pointer import pointer_of, pointer_part
 
 IN_PLACE = ("allOf", "anyOf", "oneOf")      # keywords whose schemas are about the same value
 MAX_MEMBERS = 100_000                       # named by the parts of all objects
@@ -21,9 +22,12 @@ def read_schema(schema: Any, root: str = "$") -> Any:
     """`schema` as `canonical` has it, its objects closed where it does not say what others they may have.
 
     Where several parts of a schema, such as those of `allOf`, describe one object, it may have the members that any of
-    them names. What such a part refers to stays as it is everywhere. Raises GrammarError as `canonical` does.
+    them names. What such a part refers to stays as it is everywhere. Raises GrammarError as
+    `canonical` and `check_patterns` do.
     """
-    return _Closer(canonical(schema, root), root).closed()
+    read = canonical(schema, root)
+    check_patterns(read, root)
+    return _Closer(read, root).closed()
 
 
 class _Closer:
@@ -97,7 +101,9 @@ def _n_parts(schema: Mapping[str, Any]) -> int:
 
 
 def _target(schema: Mapping[str, Any]) -> str:
-    return unquote(schema["$ref"][1:])
+    pointer = pointer_of(schema["$ref"])
+    assert pointer is not None, "canonical has read it"
+    return pointer
 
 
 def _places(schema: Any, pointer: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -13,9 +13,9 @@ import math
 import re
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import unquote
 
 from ggpy.errors import GrammarError, printable
+from ggpy.text.json_pointer import pointer_of, pointer_part
 
 MAX_SOURCE = 1 << 20        # characters
 MAX_NODES = 20_000          # schemas in a schema
@@ -171,11 +171,11 @@ class _Reader:
 
     def check_ref(self, value: Any, path: str, pointer: str, level: int) -> None:
         _string(self, value, path, pointer, level)
-        target = self._target(value)
-        if target != "#" and not target.startswith("#/"):
+        pointed = pointer_of(self._target(value))
+        if pointed is None:
             raise GrammarError(f"{path}: expected a place in this schema like '#/$defs/name', found "
                                f"{shown_json(value)}; others are never fetched")
-        self._refs.setdefault(unquote(target[1:]), (path, value))
+        self._refs.setdefault(pointed, (path, value))
 
     def check_plain(self, value: Any, path: str, pointer: str, level: int) -> None:
         """`value` is compared, not read as a schema."""
@@ -193,11 +193,6 @@ class _Reader:
         elif not isinstance(value, bool | None) and not (_is_finite(value) and _is_exact(value)):
             raise GrammarError(f"{path}: {shown_json(value)} cannot be compared exactly; expected a number up to "
                                f"{MAX_EXACT:,}")
-
-
-def pointer_part(name: str) -> str:
-    """`name` as a JSON pointer has it."""
-    return name.replace("~", "~0").replace("/", "~1")
 
 
 def _is_exact(value: float) -> bool:

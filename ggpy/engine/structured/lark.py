@@ -8,6 +8,7 @@ import re
 from ggpy.engine.structured.compiler import inline_schema
 from ggpy.engine.structured.gbnf_lark import NO_FORCING
 from ggpy.engine.structured.json_schema import canonical
+from ggpy.engine.structured.patterns_together import check_patterns
 from ggpy.errors import GrammarError, shown
 
 MAX_SOURCE = 1 << 18        # characters
@@ -52,7 +53,9 @@ def _schema(source: str, at: int) -> tuple[str, int]:
         value, end = json.JSONDecoder().raw_decode(source, start)
     except (ValueError, RecursionError) as error:
         raise GrammarError(f"{place}: not JSON: {shown(str(error))}") from error
-    return inline_schema(canonical(value, place)), end
+    schema = canonical(value, place)
+    check_patterns(schema, place)
+    return inline_schema(schema), end
 
 
 def _line(source: str, at: int) -> int:

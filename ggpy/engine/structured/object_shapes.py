@@ -8,7 +8,7 @@ from typing import Any
 
 from ggpy.engine.structured.json_schema import member, shown_json
 from ggpy.errors import GrammarError
-from ggpy.text.tool_calls.references import target_of
+from ggpy.text.json_pointer import target_of
 
 MAX_SHAPES = 64         # of one object
 MAX_DEPTH = 100         # of schemas in schemas that describe one object

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ggpy.engine.structured.json_schema import LISTS, MAPS, SCHEMAS
-from ggpy.text.tool_calls.references import target_of
+from ggpy.text.json_pointer import target_of
 
 DEFINITIONS = ("$defs", "definitions")
 

@@ -10,7 +10,7 @@ from ggpy.engine.structured.json_schema import shown_json
 from ggpy.engine.structured.symbols import literal
 from ggpy.engine.structured.text_formats import REGEXES
 from ggpy.errors import GrammarError
-from ggpy.text.tool_calls.references import target_of
+from ggpy.text.json_pointer import target_of
 
 MAX_PARTS = 1_000       # schemas that one text has to meet
 MAX_DEPTH = 100         # of them in each other

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ggpy.text.json_pointer import target_of
 from ggpy.text.tool_calls.json_text import is_json
-from ggpy.text.tool_calls.references import target_of
 
 MAX_DEPTH = 100     # of schemas that one argument has to meet
 
