@@ -31,7 +31,8 @@ class EngineConfig:
     max_batch_tokens: int = 512     # tokens of one forward pass, all requests together
     max_running: int = 64           # requests that hold pages at the same time
     max_queue: int = 1024           # requests that may wait
-    step_ms: float = DEFAULT_STEP_MS    # prompts are read in steps of about so long while others generate; 0: any
+    # prompts are read in steps of about so long while others generate, a third longer where several wait; 0: any
+    step_ms: float = DEFAULT_STEP_MS
     cache_audit: int = 0            # of so many cache hits one is computed again and compared; 0: none
     synthetic_rates: tuple[float, ...] = ()     # SpeculationConfig says what they are
     shows_special: bool = False     # the text of answers has control tokens, too

@@ -7,7 +7,7 @@ FIRST_ROWS = 64         # while nothing is known
 MEMORY = 0.5            # how much of what was measured before counts beside the newest step
 ALONE = 4               # a step may be so much longer while nobody generates
 SEVERAL = 4 / 3         # and so much while answers go on but several prompts wait: the first tokens of all come sooner
-LONGEST = 1.1           # of `step_ms`: what steps beside an answer mostly stay within
+LONGEST = 1.1           # of `step_ms`: what steps beside an answer mostly stay within while one prompt waits
 ALIKE = 0.2             # steps whose rows differ by no more are compared; in others a row costs more or less anyway
 MOST_EXCESS = 0.5       # what no planning helps against
 EXCESS_MEMORY = 0.99    # it takes a hundred steps to trust a machine again
@@ -17,8 +17,8 @@ class Pace:
     """How many rows of prompts make a step of about `step_ms`, learnt from the steps so far; 0: any number.
 
     Where steps of about the same size vary much, as on a machine that others use too, they are planned shorter, so that
-    the long ones mostly stay within LONGEST; a few in a hundred do not. Only the length of steps depends on it, never a
-    result.
+    the long ones mostly stay within LONGEST, or SEVERAL times that where several prompts wait; a few in a hundred do
+    not. Only the length of steps depends on it, never a result.
     """
 
     def __init__(self, step_ms: float) -> None:
