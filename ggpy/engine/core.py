@@ -97,6 +97,7 @@ class EngineCore:
         if self.speculator is not None:
             self.speculator.reset()
         self._live.clear()
+        self._sampling.clear()
 
     @property
     def has_work(self) -> bool:
@@ -381,7 +382,7 @@ class EngineCore:
         if request.first_token_s is None:
             self._note_lookup(request)
         self.metrics.finished(request_stats(request))
-        del self._live[request.id]
+        self._sampling.forget(self._live.pop(request.id).sampler)
 
     def _load(self) -> EngineLoad:
         """What there is to do; any thread may ask."""

@@ -1,5 +1,7 @@
 """Requests whose pages run out: who waits, who gives way, and when pages are free again."""
 
+import weakref
+
 import pytest
 
 from ggpy.errors import ConfigError
@@ -49,6 +51,29 @@ def test_a_request_that_gave_way_comes_before_those_that_never_ran(make_driver: 
         driver.add(r)
     ends = [event.request_id for events in driver.steps_left() for event in events if event.finish_reason]
     assert ends == [first.id, second.id, third.id]
+
+
+def test_what_chooses_the_tokens_of_a_request_goes_with_it(make_driver: MakeDriver) -> None:
+    """Whether it ends, is cancelled, is late, or all is forgotten."""
+    driver = make_driver()
+    for end in ("stop", "cancel", "deadline", "reset"):
+        r = request([1] * 5, max_tokens=3)
+        generation = driver.core.prepare(r)
+        assert generation.sampler.has_steady_row
+        sampler = weakref.ref(generation.sampler)
+        driver.core.add(generation)
+        del generation
+        driver.step()
+        assert r.num_generated == 1
+        if end == "cancel":
+            driver.core.cancel(r.id)
+        elif end == "reset":
+            driver.core.reset()
+        else:
+            r.deadline_s = 0.0 if end == "deadline" else None
+            for _ in driver.steps_left():
+                pass
+        assert sampler() is None, end
 
 
 def test_cancelling_frees_pages_at_once(make_driver: MakeDriver) -> None:

@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 import warnings
+import weakref
 from dataclasses import fields, replace
 from types import SimpleNamespace
 from typing import Any
@@ -408,6 +409,35 @@ def test_requests_may_change_places_and_vocabularies() -> None:
     for step, (order, n) in enumerate([((0, 1, 2, 3), 300), ((2, 1, 3, 0), 300), ((2, 1, 3, 0), 200), ((3, 0), 300)]):
         tokens = memory.choose(logits[step], [(i, samplers[i], (), None) for i in order], n)
         assert tokens == [alone[i][step] for i in order]
+
+
+def test_a_sampler_that_will_not_choose_any_more_is_let_go() -> None:
+    """What it carries may be large; the row of another one stays where it is."""
+    samplers, memory = [Sampler(SamplingParams(seed=i)) for i in range(2)], SamplingMemory()
+    logits = np.random.default_rng(7).normal(0, 2, (2, 300)).astype(np.float32)
+    twin = Sampler(SamplingParams(seed=1))
+    expected = [sample(twin, logits[1]) for _ in range(2)]
+    tokens = memory.choose(logits, [(i, sampler, (), None) for i, sampler in enumerate(samplers)], 300)[1:]
+    gone = weakref.ref(samplers[0])
+    memory.forget(samplers.pop(0))
+    assert gone() is None
+    tokens += memory.choose(logits, [(1, samplers[0], (), None)], 300)
+    assert tokens == expected
+    gone = weakref.ref(samplers[0])
+    memory.clear()
+    del samplers
+    assert gone() is None
+
+
+@pytest.mark.parametrize("params", [{}, {"temperature": 0, "logit_bias": ((3, 1.5),)}, {"mirostat": 2},
+                                    {"xtc_probability": 0.5}])
+def test_a_steady_row_is_the_same_for_every_token(params: dict[str, Any]) -> None:
+    """It is written once and stands there for the tokens that follow."""
+    sampler = Sampler(SamplingParams(seed=1, **params))
+    assert sampler.has_steady_row
+    first = sampler.row(300, [1, 2, 3]).tobytes()
+    sample(sampler, np.zeros(300, np.float32), [1, 2, 3])
+    assert sampler.row(300, [1, 2, 3, 4, 5]).tobytes() == first
 
 
 def test_a_mask_that_leaves_no_token_is_named() -> None:

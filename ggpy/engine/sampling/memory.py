@@ -72,6 +72,14 @@ class SamplingMemory:
         return [NO_TOKEN if broken else token for token, broken in zip(
             results[RESULT.token // 8 :: RESULT_WORDS], results[RESULT.is_broken // 8 :: RESULT_WORDS], strict=True)]
 
+    def forget(self, sampler: Sampler) -> None:
+        """Let go of a sampler that will not choose any more; what it carries may be large."""
+        self._samplers = [None if other is sampler else other for other in self._samplers]
+
+    def clear(self) -> None:
+        """Let go of all samplers; any may still choose."""
+        self._samplers = [None] * len(self._samplers)
+
     def _write(self, i: int, sampler: Sampler, row: NDArray[np.int64]) -> None:
         """Put the row of a sampler into place `i`, where it stays as long as that sampler has it."""
         self._samplers[i] = None
@@ -87,7 +95,7 @@ class SamplingMemory:
             self._samplers = [None] * n_rows
             self._arguments[ROWS.rows // 8] = address_of(self._rows)
         if n_vocab != self._n_vocab:
-            self._samplers = [None] * len(self._rows)
+            self.clear()
             self._n_vocab = n_vocab
         if n_vocab <= self._most_vocab:
             return

@@ -87,7 +87,8 @@ class Sampler:
         """What "sample_rows.run" needs to choose the token after `tokens`, but for the places of logits and result.
 
         Only tokens t whose bit t % 32 is set in word t // 32 of `mask` are chosen; None: any. What is returned, and
-        this sampler, must live until it has run.
+        this sampler, must live until it has run. It is not called again while `has_steady_row`, so what it does for a
+        token must not matter then.
         """
         if self._is_masked:
             self._mask = mask
