@@ -9,6 +9,7 @@ GgpyError
 ├── RequestError            a request can't be served as it stands
 │   ├── PromptTooLongError  the prompt does not fit the context
 │   ├── GrammarError        a grammar or schema is broken or asks for what cannot be enforced
+│   │   └── ConstraintError an answer cannot go on in its grammar
 │   └── SavedStateError     a saved state is damaged, or of another model or machine
 ├── QueueFullError          too many requests wait already
 ├── DeadlineError           an answer was not finished in time
@@ -54,6 +55,10 @@ class PromptTooLongError(RequestError):
 
 class GrammarError(RequestError):
     """A grammar or JSON schema is broken, too large or asks for what cannot be enforced; the text says where."""
+
+
+class ConstraintError(GrammarError):
+    """An answer cannot go on in a grammar that was in order at its beginning."""
 
 
 class SavedStateError(RequestError):

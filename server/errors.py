@@ -108,7 +108,7 @@ def info_of(error: GgpyError) -> ErrorInfo:
     status, kind = next(((status, kind) for cls, status, kind in STATUSES if isinstance(error, cls)),
                         (500, "server_error"))
     message = str(error)
-    if isinstance(error, errors.GrammarError):
+    if isinstance(error, errors.GrammarError) and not isinstance(error, errors.ConstraintError):
         message = f"Failed to initialize samplers: failed to parse grammar: {message}"
     return ErrorInfo(status, kind, message, getattr(error, "field", None), getattr(error, "details", {}))
 

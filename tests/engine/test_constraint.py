@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from queue import Queue
 from typing import Any, cast
 
 import numpy as np
@@ -10,8 +11,10 @@ from llguidance import LLMatcher
 
 from ggpy.engine.constraint import ConstraintSpec
 from ggpy.engine.structured import constraint as constraint_module
+from ggpy.engine.structured import patience
 from ggpy.engine.structured.constraint import Constraint, Grammars
-from ggpy.errors import GrammarError, RequestError
+from ggpy.engine.structured.grammar import compiled
+from ggpy.errors import ConstraintError, GrammarError, RequestError
 from tests.engine.grammars import (
     CALL,
     END,
@@ -78,7 +81,7 @@ def test_a_finished_answer_can_only_end() -> None:
     assert allowed(constraint) == [{END}]
     constraint.accept(END)
     assert constraint.is_finished
-    with pytest.raises(GrammarError, match="token 97 may not follow the end of the answer"):
+    with pytest.raises(ConstraintError, match="token 97 may not follow the end of the answer"):
         constraint.accept(97)
 
 
@@ -87,7 +90,7 @@ def test_an_answer_may_not_end_early() -> None:
     constraint = start("json_schema", POINT)
     constraint.accept(encode('{"')[0])
     assert END not in allowed(constraint)[0]
-    with pytest.raises(GrammarError, match=f"token {END} may not come here"):
+    with pytest.raises(ConstraintError, match=f"token {END} may not come here"):
         constraint.accept(END)
 
 
@@ -166,7 +169,7 @@ def test_the_answer_may_begin_in_the_token_that_ends_the_free_text() -> None:
     rows = allowed(constraint, [PIECE_1, ord("2")])
     assert rows[1:] == [{ord("2"), END}, {END}]
     assert constraint.keep_valid([PIECE_1, ord("2"), ord("2")]) == [PIECE_1, ord("2")]
-    with pytest.raises(GrammarError, match="may not come here"):
+    with pytest.raises(ConstraintError, match="may not come here"):
         constraint.accept(PIECE_X)
     constraint.accept(PIECE_1)
     assert allowed(constraint) == [{ord("2"), END}]
@@ -263,7 +266,7 @@ def test_a_panic_of_llguidance_is_an_error_of_the_grammar(use: Callable[[Constra
     """So it is the trouble of one request, wherever it happens."""
     constraint = start("regex", "[0-9]+")
     constraint._matcher = cast(LLMatcher, Panicking())
-    with pytest.raises(GrammarError, match="llguidance fails with this grammar: index out of bounds"):
+    with pytest.raises(ConstraintError, match="llguidance fails with this grammar: index out of bounds"):
         use(constraint)
 
 
@@ -275,6 +278,38 @@ def test_a_panic_at_the_beginning_is_an_error_of_the_grammar(monkeypatch: pytest
     monkeypatch.setattr(constraint_module, "compiled", panic)
     with pytest.raises(GrammarError, match="index out of bounds"):
         Grammars(tokenizer()).start(ConstraintSpec("regex", "[0-9]+"))
+
+
+def test_what_compiles_for_ever_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own requests fail and others are compiled, until too many go on though nobody waits for them."""
+    may_end, begun = threading.Event(), Queue[str]()
+
+    def slowly(spec: ConstraintSpec, tokens: Any) -> LLMatcher:
+        if spec.source.startswith("slow"):
+            begun.put(spec.source)
+            may_end.wait()
+        return compiled(spec, tokens)
+
+    monkeypatch.setattr(constraint_module, "compiled", slowly)
+    several = Grammars(tokenizer())
+    several.start(ConstraintSpec("regex", "known"))
+    monkeypatch.setattr(patience, "MAX_S", 0.01)
+    try:
+        for source in ("slow0", "slow1", "slow1", "slow2"):
+            with pytest.raises(GrammarError, match=r"this takes longer than 0\.01 s to compile"):
+                several.start(ConstraintSpec("regex", source))
+        monkeypatch.setattr(patience, "MAX_S", 60.0)
+        assert {begun.get() for _ in range(3)} == {"slow0", "slow1", "slow2"}
+        assert begun.empty()
+        several.start(ConstraintSpec("regex", "known"))
+        with pytest.raises(GrammarError, match="3 others take longer than 60 s each to compile"):
+            several.start(ConstraintSpec("regex", "other"))
+    finally:
+        may_end.set()
+    for _, thread in several._patience._lost:
+        thread.join()
+    assert not several.start(ConstraintSpec("regex", "other")).is_finished
+    assert not several.start(ConstraintSpec("regex", "slow1")).is_finished
 
 
 def test_ctrl_c_is_no_panic(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,33 +5,36 @@ from __future__ import annotations
 import functools
 import json
 import logging
-import threading
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
+from ggpy.engine.structured.patience import in_deep_stack
 from ggpy.errors import GrammarError, printable
 
 # of the work for one token: about 20 ms, and for a compilation about ten times that
 LIMITS = LLParserLimits(
     max_items_in_row=2_000, initial_lexer_fuel=1_000_000, step_lexer_fuel=200_000, step_max_items=50_000,
     max_lexer_states=50_000, max_grammar_size=500_000, verbose_errors=False)
-STACK_BYTES = 64 << 20      # the compiler recurses along references and rules
 MAX_MESSAGE = 600
 # a space, or a line break and the next line's indentation: a model can not go on with spaces for ever
 WHITESPACE = r"( |\r?\n[ \t]{0,40})"
 
 P = ParamSpec("P")
 T = TypeVar("T")
-_stack_size_lock = threading.Lock()
 
 logger = logging.getLogger("ggpy")
 
 
 def compile_grammar(tokens: LLTokenizer, grammar: str) -> LLMatcher:
     """A matcher at the start of `grammar`. Raises GrammarError with llguidance's message."""
-    matcher = in_deep_stack(lambda: LLMatcher(tokens, grammar, log_level=0, limits=LIMITS))
+    try:
+        matcher = in_deep_stack(lambda: LLMatcher(tokens, grammar, log_level=0, limits=LIMITS))
+    except BaseException as error:          # a panic of compiled code is no Exception
+        if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
+            raise
+        raise GrammarError(f"the grammar cannot be compiled: {short(str(error))}") from error
     if matcher.is_error():
         raise GrammarError(short(matcher.get_error()))
     return matcher
@@ -50,43 +53,22 @@ def inline_schema(schema: Any) -> str:
     return json.dumps({"x-guidance": {"whitespace_pattern": WHITESPACE}, **schema}, ensure_ascii=False)
 
 
-def without_panics(method: Callable[P, T]) -> Callable[P, T]:
-    """`method`, whose GrammarError takes the place of a panic in compiled code, which is no Exception."""
-    @functools.wraps(method)
-    def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return method(*args, **kwargs)
-        except (Exception, KeyboardInterrupt, SystemExit, GeneratorExit):
-            raise
-        except BaseException as error:
-            logger.exception("llguidance panics")
-            raise GrammarError(f"llguidance fails with this grammar: {short(str(error))}") from error
+def without_panics(raised: type[GrammarError]) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Makes a method raise `raised` in place of a panic in compiled code, which is no Exception."""
+    def guarding(method: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(method)
+        def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                return method(*args, **kwargs)
+            except (Exception, KeyboardInterrupt, SystemExit, GeneratorExit):
+                raise
+            except BaseException as error:
+                logger.exception("llguidance panics")
+                raise raised(f"llguidance fails with this grammar: {short(str(error))}") from error
 
-    return guarded
+        return guarded
 
-
-def in_deep_stack(work: Callable[[], T]) -> T:
-    """The result of `work`, done by a thread that may recurse deeper than others."""
-    results: list[T] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(work())
-        except BaseException as error:          # a panic of compiled code is no Exception
-            errors.append(error)
-
-    with _stack_size_lock:
-        before = threading.stack_size(STACK_BYTES)
-        try:
-            thread = threading.Thread(target=run, name="ggpy-grammar", daemon=True)
-            thread.start()
-        finally:
-            threading.stack_size(before)
-    thread.join()
-    if errors:
-        raise GrammarError(f"the grammar cannot be compiled: {short(str(errors[0]))}") from errors[0]
-    return results[0]
+    return guarding
 
 
 def short(message: str) -> str:

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from ggpy.engine.constraint import ConstraintSpec
 from ggpy.engine.structured.compiler import short, without_panics
 from ggpy.engine.structured.grammar import compiled
+from ggpy.engine.structured.patience import Patience
 from ggpy.engine.structured.tokens import GrammarTokens
 from ggpy.engine.structured.trigger import Free, Trigger
-from ggpy.errors import GrammarError
+from ggpy.errors import ConstraintError, GrammarError
 from ggpy.text import Tokenizer
 
 Mask = NDArray[np.int32]
@@ -34,6 +35,7 @@ class Grammars:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._lock = threading.Lock()
+        self._patience = Patience()
         self._compiling = threading.BoundedSemaphore(AT_A_TIME)
         self._tokens: GrammarTokens | None = None
         self._known: OrderedDict[ConstraintSpec, _Compiled] = OrderedDict()
@@ -43,11 +45,12 @@ class Grammars:
         """Whether `spec` is compiled."""
         return spec in self._known
 
-    @without_panics
+    @without_panics(GrammarError)
     def start(self, spec: ConstraintSpec) -> Constraint:
         """The constraint `spec` at the beginning of an answer.
 
-        Raises GrammarError, which names the place, if it is broken, too large or asks for what cannot be enforced.
+        Raises GrammarError, which names the place, if it is broken, too large, asks for what cannot be enforced or
+        takes too long to compile.
         """
         with self._lock:
             if self._tokens is None:
@@ -55,13 +58,16 @@ class Grammars:
             known = self._known.get(spec)
         if known is None:
             with self._compiling:
-                known = self._known.get(spec) or _Compiled(spec, self._tokens)
+                known = self._known.get(spec) or self._compile(spec, self._tokens)
         with self._lock:
             self._known[spec] = known
             self._known.move_to_end(spec)
             while len(self._known) > MAX_REMEMBERED:
                 self._known.popitem(last=False)
         return Constraint(known)
+
+    def _compile(self, spec: ConstraintSpec, tokens: GrammarTokens) -> _Compiled:
+        return self._patience.wait_for(spec, lambda: _Compiled(spec, tokens))
 
 
 class _Compiled:
@@ -123,17 +129,17 @@ class Constraint:
         self._has_ended = False
 
     @property
-    @without_panics
+    @without_panics(ConstraintError)
     def is_finished(self) -> bool:
         """Whether nothing may follow but the end of the answer."""
         return self._has_ended or (not self._is_free and self._matcher.is_stopped())
 
-    @without_panics
+    @without_panics(ConstraintError)
     def fill(self, masks: Mask, drafts: Sequence[int] = ()) -> None:
         """Write which tokens may come next, and which after each of `drafts`.
 
         masks (1 + n_drafts, n_words): bit t % 32 of word t // 32 is set if token t may come. A row behind a draft that
-        may not come allows all. Raises GrammarError if the grammar turns out to be too complex.
+        may not come allows all. Raises ConstraintError if the grammar turns out to be too complex.
         """
         saved, n_consumed = (self._is_free, self._free), 0
         self._fill_row(masks[0])
@@ -146,7 +152,7 @@ class Constraint:
             self._fill_row(masks[i])
         self._go_back(saved, n_consumed)
 
-    @without_panics
+    @without_panics(ConstraintError)
     def keep_valid(self, drafts: Sequence[int]) -> Sequence[int]:
         """The longest beginning of `drafts` that may come next; the end of an answer is none of it."""
         saved, n_consumed, n_valid = (self._is_free, self._free), 0, 0
@@ -159,23 +165,23 @@ class Constraint:
         self._go_back(saved, n_consumed)
         return drafts[:n_valid]
 
-    @without_panics
+    @without_panics(ConstraintError)
     def forced(self) -> Sequence[int]:
         """Tokens that spell the only text that may come next; () if there are several, or the end."""
         if self._is_free or self.is_finished:
             return ()
         return self._matcher.compute_ff_tokens()
 
-    @without_panics
+    @without_panics(ConstraintError)
     def accept(self, token: int) -> None:
-        """Go on behind `token`. Raises GrammarError if it may not come."""
+        """Go on behind `token`. Raises ConstraintError if it may not come."""
         if self._has_ended:
-            raise GrammarError(f"token {token} may not follow the end of the answer")
+            raise ConstraintError(f"token {token} may not follow the end of the answer")
         if token in self._eog_ids and (self._is_free or self._matcher.is_accepting()):
             self._has_ended = True
         elif self._try(token) is None:
             self._check()
-            raise GrammarError(f"token {token} may not come here")
+            raise ConstraintError(f"token {token} may not come here")
 
     def _fill_row(self, mask: Mask) -> None:
         if self._is_free:
@@ -187,7 +193,7 @@ class Constraint:
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            raise GrammarError(f"the grammar is too complex at this place: {short(self._matcher.get_error())}")
+            raise ConstraintError(f"the grammar is too complex at this place: {short(self._matcher.get_error())}")
 
     def _try(self, token: int) -> int | None:
         """Go on behind `token`: how many tokens the matcher took. None, and nothing has changed, if it may not come."""

@@ -23,7 +23,7 @@ TEXT_KEYWORDS = ("pattern", "format", "minLength", "maxLength", "enum", "const")
 ANY_TEXT = "/(?s:.*)/"
 ANY_KEY = r"[A-Za-z0-9_.\-]{1,64}"
 MAX_BLAMED = 100        # parts of a schema that are asked one by one which of them is refused
-MAX_GRAMMAR = 1 << 20   # characters of one tool's rules
+MAX_RULES_OF_TOOL = 1 << 20     # characters of the rules of one tool, and of what is checked beside them
 
 
 def read_tags(value: Mapping[str, Any], path: str) -> ArgumentTags:
@@ -76,8 +76,9 @@ class TaggedArguments:
 
     def _count(self, text: str) -> None:
         self._n_characters += len(text)
-        if self._n_characters > MAX_GRAMMAR:
-            raise GrammarError(f"{self._path}: the grammar of these arguments has more than {MAX_GRAMMAR:,} characters")
+        if self._n_characters > MAX_RULES_OF_TOOL:
+            raise GrammarError(f"{self._path}: the grammar of these arguments has more than {MAX_RULES_OF_TOOL:,} "
+                               "characters")
 
     def _check(self) -> None:
         """Have the compiler say whether anything meets what it has to see as a whole: it does not tell of lexemes."""

@@ -17,7 +17,7 @@ from ggpy.errors import GrammarError
 from ggpy.text.tool_calls.tool_list import ToolList
 
 MAX_TOOLS = 512
-MAX_GRAMMAR = 8 << 20       # characters of the rules of arguments between tags, of all tools
+MAX_RULES_OF_ALL = 8 << 20      # characters of the rules of arguments between tags, of all tools: seconds to compile
 NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
@@ -109,8 +109,8 @@ def _tool_rules(calls: ToolCalls, tokens: GrammarTokens) -> list[str]:
             continue
         rules = TaggedArguments(ToolList([tool]), name, schema, path, tags, tokens).rules(f"arguments{i}")
         n_characters += sum(map(len, rules))
-        if n_characters > MAX_GRAMMAR:
-            raise GrammarError(f"$.tools: the grammar of their arguments has more than {MAX_GRAMMAR:,} characters")
+        if n_characters > MAX_RULES_OF_ALL:
+            raise GrammarError(f"$.tools: the grammar of their arguments has more than {MAX_RULES_OF_ALL:,} characters")
         lines += rules
     return lines
 
