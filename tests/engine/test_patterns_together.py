@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ggpy.engine.structured import patterns_together
+from ggpy.engine.structured import budget
 from ggpy.engine.structured.json_schema import canonical
 from ggpy.engine.structured.patterns_together import check_patterns
 from ggpy.engine.structured.tool_calls import ToolCalls
@@ -75,7 +75,7 @@ def test_hostile_patterns_never_reach_the_compiler(kind: str) -> None:
 
 def test_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Choices of choices are not looked at one by one for ever."""
-    monkeypatch.setattr(patterns_together, "MAX_WORK", 1_000)
+    monkeypatch.setattr(budget, "MAX_WORK", 1_000)
     choices: list[Any] = [{"anyOf": [{"items": {}}, {"items": {}}]} for _ in range(20)]
-    with pytest.raises(GrammarError, match=r"^\$: too many of its schemas describe the same values"):
+    with pytest.raises(GrammarError, match=r"^\$: too many schemas and members describe the same values"):
         check({"allOf": choices})

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ggpy.engine.structured.budget import WorkBudget
 from ggpy.engine.structured.json_schema import LISTS, MAPS, SCHEMAS, canonical
 from ggpy.engine.structured.patterns_together import check_patterns
 from ggpy.errors import GrammarError
@@ -18,7 +19,7 @@ IN_PLACE = ("allOf", "anyOf", "oneOf")      # keywords whose schemas are about t
 MAX_MEMBERS = 100_000                       # named by the parts of all objects
 
 
-def read_schema(schema: Any, root: str = "$") -> Any:
+def read_schema(schema: Any, root: str = "$", budget: WorkBudget | None = None) -> Any:
     """`schema` as `canonical` has it, its objects closed where it does not say what others they may have.
 
     Where several parts of a schema, such as those of `allOf`, describe one object, it may have the members that any of
@@ -26,7 +27,7 @@ def read_schema(schema: Any, root: str = "$") -> Any:
     `canonical` and `check_patterns` do.
     """
     read = canonical(schema, root)
-    check_patterns(read, root)
+    check_patterns(read, root, budget)
     return _Closer(read, root).closed()
 
 

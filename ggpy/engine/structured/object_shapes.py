@@ -6,13 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ggpy.engine.structured.budget import WorkBudget
 from ggpy.engine.structured.json_schema import member, shown_json
 from ggpy.errors import GrammarError
 from ggpy.text.json_pointer import target_of
 
 MAX_SHAPES = 64         # of one object
 MAX_DEPTH = 100         # of schemas in schemas that describe one object
-MAX_PARTS = 10_000      # schemas that describe one object, and members that they name together
+MAX_PARTS = 10_000      # schemas that describe one object
+PARTS_A_SCHEMA = 256    # that are copied in the time that a schema takes to read
 VALUES = ("enum", "const", "patternProperties")     # what is said of an object as a whole, or of names by a pattern
 
 Located = tuple[Any, str]       # a schema and its path
@@ -31,29 +33,31 @@ class ObjectShape:
     n_most: int | None
 
 
-def object_shapes(schema: Any, path: str) -> tuple[list[ObjectShape], list[Located]]:
+def object_shapes(schema: Any, path: str, budget: WorkBudget) -> tuple[list[ObjectShape], list[Located]]:
     """The forms of an object that meets `schema`, which `read_schema` has made: one at least.
 
     With them come schemas that are a `oneOf` alone: that no object meets two of it is yet to be seen. Raises
     GrammarError, naming path and keyword, where there is no form or what they are cannot be said.
     """
-    reader = _Reader(schema)
+    reader = _Reader(schema, budget)
     choices = reader.choices(schema, path)
-    found = [shape for parts in choices if (shape := _shape(parts)) is not None]
+    found = [shape for parts in choices if (shape := _shape(parts, path, budget)) is not None]
     if not found:
         raise GrammarError(f"{path}{_why_none(choices[0]) if choices else ': expected the type object'}")
     return found, reader.exclusive
 
 
 class _Reader:
-    def __init__(self, root: Any) -> None:
+    def __init__(self, root: Any, budget: WorkBudget) -> None:
         self._root = root
+        self._budget = budget
         self._n_parts = 0
         self.exclusive: list[Located] = []
 
     def choices(self, schema: Any, path: str, depth: int = 0) -> list[Parts]:
         """The ways to meet `schema`, each as the parts that have to be met together."""
         self._n_parts += 1
+        self._budget.spend(1, path)
         if self._n_parts > MAX_PARTS or depth > MAX_DEPTH:
             raise GrammarError(f"{path[:200]}: an object has more than {MAX_PARTS:,} schemas to meet, or one that "
                                "refers to itself")
@@ -72,6 +76,7 @@ class _Reader:
             found = _both(found, self.choices(target_of(schema["$ref"], self._root), at, depth + 1), at)
         for i, each in enumerate(schema.get("allOf", ())):
             found = _both(found, self.choices(each, f"{path}.allOf[{i}]", depth + 1), f"{path}.allOf")
+            self._budget.spend(sum(map(len, found)) // PARTS_A_SCHEMA, path)
         for keyword in ("anyOf", "oneOf"):
             if keyword in schema:
                 at = f"{path}.{keyword}"
@@ -89,12 +94,12 @@ def _both(these: list[Parts], those: list[Parts], path: str) -> list[Parts]:
     return [(*this, *that) for this in these for that in those]
 
 
-def _shape(parts: Parts) -> ObjectShape | None:
+def _shape(parts: Parts, path: str, budget: WorkBudget) -> ObjectShape | None:
     """The object that meets all of `parts`; None if none does."""
+    budget.spend(sum(len(part.get(keyword, ())) for keyword in ("properties", "required") for part, _ in parts), path)
     names = dict.fromkeys(name for keyword in ("properties", "required") for part, _ in parts
                           for name in part.get(keyword, ()))
-    if len(names) * len(parts) > MAX_PARTS * MAX_SHAPES:
-        raise GrammarError(f"{parts[0][1]}: its parts name more members than can be read")
+    budget.spend((1 + len(names)) * len(parts), path)
     members = {name: found for name in names
                if (found := _all_of(_said(part, path, name) for part, path in parts)) is not None}
     others = _all_of((part.get("additionalProperties", True), member(path, "additionalProperties"))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from ggpy.engine.structured.budget import WorkBudget
 from ggpy.engine.structured.json_schema import MAX_DEPTH, member
 from ggpy.errors import GrammarError
 from ggpy.text.json_pointer import target_of
 
 MAX_TOGETHER = 8        # patterns and formats of one text: 16 take a quarter of a second, 20 take eight
 MAX_WAYS = 500          # to meet the schemas of one value; where there are more, they count as one
-MAX_WORK = 500_000      # schemas and members that are looked at, again for each group that describes a value
 # of schemas that say anything of a text, or of members and items; others only say what else has to be met
 TELLING = frozenset(("pattern", "format", "properties", "patternProperties", "additionalProperties", "items",
                      "prefixItems", "additionalItems"))
@@ -20,22 +20,22 @@ Located = tuple[Any, str]               # a schema and its path
 Way = dict[int, tuple[Mapping[str, Any], str]]      # the schemas that have to be met together, by identity
 
 
-def check_patterns(schema: Any, root: str) -> None:
-    """Look at every value that `schema`, which `canonical` has made, describes.
+def check_patterns(schema: Any, root: str, budget: WorkBudget | None = None) -> None:
+    """Look at every value that `schema`, which `canonical` has made, describes; `budget` is what others left.
 
     Raises GrammarError, naming path and keyword from `root` on, if more than MAX_TOGETHER different patterns and
     formats must hold together for one, whatever parts of the schema say so.
     """
-    _Looker(schema, root).look()
+    _Looker(schema, root, budget or WorkBudget()).look()
 
 
 class _Looker:
     """Looks at the values of one document. A group is the schemas that describe the same value."""
 
-    def __init__(self, schema: Any, root: str) -> None:
+    def __init__(self, schema: Any, root: str, budget: WorkBudget) -> None:
         self._schema = schema
         self._root = root
-        self._n_work = 0
+        self._budget = budget
         self._others: dict[tuple[int, bool], Any] = {}      # kept, so that each has one identity
 
     def look(self) -> None:
@@ -52,10 +52,7 @@ class _Looker:
                 pending += self._inner(parts)
 
     def _work(self, n: int) -> None:
-        self._n_work += n
-        if self._n_work > MAX_WORK:
-            raise GrammarError(f"{self._root}: too many of its schemas describe the same values together; expected a "
-                               f"schema whose parts are looked at {MAX_WORK:,} times at most")
+        self._budget.spend(n, self._root)
 
     def _ways(self, group: Iterable[Located], above: frozenset[int], depth: int) -> list[Way]:
         """The ways to meet all of `group`; schemas in `above` are met anyhow."""

@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from ggpy.engine.structured.argument_order import order_rules
+from ggpy.engine.structured.budget import WorkBudget
 from ggpy.engine.structured.compiler import compile_grammar, inline_schema, schema_grammar
 from ggpy.engine.structured.json_schema import shown_json
 from ggpy.engine.structured.object_shapes import Located, ObjectShape, object_shapes
@@ -41,7 +42,7 @@ class TaggedArguments:
     """
 
     def __init__(self, tools: ToolList, name: str, schema: Any, path: str, tags: ArgumentTags,
-                 tokens: GrammarTokens) -> None:
+                 tokens: GrammarTokens, budget: WorkBudget) -> None:
         self._tools = tools
         self._name = name
         self._schema = schema
@@ -50,7 +51,8 @@ class TaggedArguments:
         self._tokens = tokens
         self._key_begin, self._text_begin, self._json_begin, self._end = (
             symbols(text, tokens) for text in (tags.key_begin, tags.text_begin, tags.json_begin, tags.value_end))
-        self._texts = TextReader(schema)
+        self._budget = budget
+        self._texts = TextReader(schema, budget)
         self._checks: list[Located] = []
         self._n_characters = 0
         self._n_shapes = 1
@@ -60,7 +62,7 @@ class TaggedArguments:
 
         Raises GrammarError, naming the place, for a schema that cannot be enforced.
         """
-        shapes, exclusive = object_shapes(self._schema, self._path)
+        shapes, exclusive = object_shapes(self._schema, self._path, self._budget)
         self._n_shapes = len(shapes)
         if len(shapes) > 1:
             shapes = [found for shape in shapes if (found := self._readable(shape)) is not None] or shapes
@@ -115,7 +117,9 @@ class TaggedArguments:
         Those of its others are members that are read in another way, and there are none that are read as a text but
         can be none.
         """
-        names = [name for name in self._tools.parameters(self._name)
+        parameters = self._tools.parameters(self._name)
+        self._budget.spend(len(parameters) + len(shape.members), self._path)
+        names = [name for name in parameters
                  if name not in shape.names and self._is_text(name) != self._is_text(None)]
         members = {**shape.members, **(dict.fromkeys(names, shape.others) if shape.others is not None else {})}
         members = {key: schemas for key, schemas in members.items() if not self._is_text(key)

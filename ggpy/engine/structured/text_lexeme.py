@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ggpy.engine.structured.budget import WorkBudget
 from ggpy.engine.structured.json_schema import shown_json
 from ggpy.engine.structured.symbols import literal
 from ggpy.engine.structured.text_formats import REGEXES
@@ -14,6 +15,7 @@ from ggpy.text.json_pointer import target_of
 
 MAX_PARTS = 1_000       # schemas that one text has to meet
 MAX_DEPTH = 100         # of them in each other
+VALUES_A_SCHEMA = 16    # of an enum, that take as long to write as a schema takes to read
 MAX_GROUPS = 20         # in each other, in which ^ and $ may stand
 # of a regular expression: an escape, a set of characters, which may lack its end, or one character
 _ATOM = re.compile(r"\\.|\[\^?\]?(?:\\.|\[:\^?[a-z]+:\]|[^\]\\])*(?:\]|\\?\Z)|.", re.DOTALL)
@@ -23,20 +25,26 @@ _PLACES = frozenset(("^", "$", r"\b", r"\B", r"\A", r"\z", r"\Z"))
 class TextReader:
     """Reads schemas of texts in `root`, a schema that `canonical` has made."""
 
-    def __init__(self, root: Any) -> None:
+    def __init__(self, root: Any, budget: WorkBudget) -> None:
         self._root = root
+        self._budget = budget
         self._n_parts = 0
+        self._known: dict[int, str | None] = {}     # by identity: `root` keeps its schemas
 
     def expression(self, schema: Any, path: str) -> str | None:
-        """What a text has to be that meets `schema`: lexemes joined by "&", "" for any; None if no text does.
+        """What a text has to be that meets `schema`, a part of `root`: lexemes joined by "&", "" for any; None if no
+        text does.
 
         Raises GrammarError, naming path and keyword, for what cannot be said so.
         """
-        self._n_parts = 0
-        return self._one(schema, path, 0)
+        if id(schema) not in self._known:
+            self._n_parts = 0
+            self._known[id(schema)] = self._one(schema, path, 0)
+        return self._known[id(schema)]
 
     def _one(self, schema: Any, path: str, depth: int) -> str | None:
         self._n_parts += 1
+        self._budget.spend(1, path)
         if self._n_parts > MAX_PARTS or depth > MAX_DEPTH:
             raise GrammarError(f"{path[:200]}: an argument has more than {MAX_PARTS:,} schemas to meet, or one that "
                                "refers to itself")
@@ -45,6 +53,7 @@ class TextReader:
         types = schema.get("type", "string")
         if "string" not in ([types] if isinstance(types, str) else types):
             return None
+        self._budget.spend(len(schema.get("enum", ())) // VALUES_A_SCHEMA, path)
         parts: list[str | None] = [*_own(schema, path)]
         if "$ref" in schema:
             parts.append(self._one(target_of(schema["$ref"], self._root), f"{path}.$ref", depth + 1))

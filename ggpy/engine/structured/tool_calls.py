@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+from ggpy.engine.structured.budget import WorkBudget
 from ggpy.engine.structured.closed_objects import read_schema
 from ggpy.engine.structured.compiler import WHITESPACE, inline_schema, schema_grammar
 from ggpy.engine.structured.json_schema import parse_json, shown_json
@@ -84,7 +85,7 @@ def tool_schemas(source: str, tokens: GrammarTokens) -> Iterator[tuple[Any, str,
     """The schema of each tool in `source`, its path, and the grammar of calls of that tool alone."""
     calls = _read(parse_json(source, "$"))
     for i, tool in enumerate(calls.tools):
-        _, schema, path = _tool(tool, f"$.tools[{i}]")
+        _, schema, path = _tool(tool, f"$.tools[{i}]", WorkBudget())
         yield schema, path, tool_grammar(replace(calls, tools=[tool], content=None).source(), tokens)
     if calls.content is not None:
         schema = read_schema(calls.content, "$.content")
@@ -96,9 +97,10 @@ def _tool_rules(calls: ToolCalls, tokens: GrammarTokens) -> list[str]:
     lines: list[str] = []
     names: list[str] = []
     n_characters = 0
+    budget = WorkBudget()       # of all tools together
     tags = None if calls.tags is None else read_tags(calls.tags, "$.tags")
     for i, tool in enumerate(calls.tools):
-        name, schema, path = _tool(tool, f"$.tools[{i}]")
+        name, schema, path = _tool(tool, f"$.tools[{i}]", budget)
         if name in names:
             raise GrammarError(f"$.tools[{i}].name: there is a tool {shown_json(name)} before it")
         names.append(name)
@@ -107,7 +109,7 @@ def _tool_rules(calls: ToolCalls, tokens: GrammarTokens) -> list[str]:
             lines.append(f"arguments{i}: " + (_anything(calls, tokens) if calls.is_free
                                               else f"%json {inline_schema(schema)}"))
             continue
-        rules = TaggedArguments(ToolList([tool]), name, schema, path, tags, tokens).rules(f"arguments{i}")
+        rules = TaggedArguments(ToolList([tool]), name, schema, path, tags, tokens, budget).rules(f"arguments{i}")
         n_characters += sum(map(len, rules))
         if n_characters > MAX_RULES_OF_ALL:
             raise GrammarError(f"$.tools: the grammar of their arguments has more than {MAX_RULES_OF_ALL:,} characters")
@@ -150,11 +152,11 @@ def _read(value: Any) -> ToolCalls:
     return ToolCalls(**value)
 
 
-def _tool(tool: Any, path: str) -> tuple[str, Any, str]:
+def _tool(tool: Any, path: str, budget: WorkBudget) -> tuple[str, Any, str]:
     """Name and schema of a tool, and the schema's path."""
     if isinstance(tool, dict) and isinstance(tool.get("function"), dict):
         tool, path = tool["function"], f"{path}.function"
     if not isinstance(tool, dict) or not isinstance(tool.get("name"), str) or not tool["name"]:
         raise GrammarError(f"{path}.name: expected the name of a tool, found {shown_json(tool)}")
     parameters, path = tool.get("parameters"), f"{path}.parameters"
-    return tool["name"], read_schema(NO_ARGUMENTS if parameters is None else parameters, path), path
+    return tool["name"], read_schema(NO_ARGUMENTS if parameters is None else parameters, path, budget), path
