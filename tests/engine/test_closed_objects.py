@@ -60,5 +60,5 @@ def test_parts_may_not_name_members_without_end() -> None:
     """A chain of definitions that each object refers to would be written out as often."""
     definitions: dict[str, Any] = {str(i): {"allOf": [{"$ref": f"#/$defs/{i + 1}"}, A]} for i in range(300)}
     definitions["300"] = A
-    with pytest.raises(GrammarError, match=r"^\$: the parts of its objects name more than 100,000 members together$"):
+    with pytest.raises(GrammarError, match=r"^\$: too many schemas and members describe the same values"):
         read_schema({"$defs": definitions, "$ref": "#/$defs/0"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ggpy.errors import GrammarError
 
 MAX_WORK = 500_000      # about a second of Python
+MAX_DEPTH = 100         # of schemas in each other, references included: readers call themselves for each
 
 
 class WorkBudget:

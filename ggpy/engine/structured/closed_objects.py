@@ -12,32 +12,32 @@ from typing import Any
 from ggpy.engine.structured.budget import WorkBudget
 from ggpy.engine.structured.json_schema import LISTS, MAPS, SCHEMAS, canonical
 from ggpy.engine.structured.patterns_together import check_patterns
-from ggpy.errors import GrammarError
 from ggpy.text.json_pointer import pointer_of, pointer_part
 
 IN_PLACE = ("allOf", "anyOf", "oneOf")      # keywords whose schemas are about the same value
-MAX_MEMBERS = 100_000                       # named by the parts of all objects
+WORK_OF_MEMBER = 5          # that parts of an object name: it is written out, and compiled, for each
 
 
 def read_schema(schema: Any, root: str = "$", budget: WorkBudget | None = None) -> Any:
     """`schema` as `canonical` has it, its objects closed where it does not say what others they may have.
 
     Where several parts of a schema, such as those of `allOf`, describe one object, it may have the members that any of
-    them names. What such a part refers to stays as it is everywhere. Raises GrammarError as
-    `canonical` and `check_patterns` do.
+    them names. What such a part refers to stays as it is everywhere. `budget` is what others left. Raises
+    GrammarError as `canonical` and `check_patterns` do.
     """
     read = canonical(schema, root)
+    budget = budget or WorkBudget()
     check_patterns(read, root, budget)
-    return _Closer(read, root).closed()
+    return _Closer(read, root, budget).closed()
 
 
 class _Closer:
     """Closes the objects of one document."""
 
-    def __init__(self, schema: Any, root: str) -> None:
+    def __init__(self, schema: Any, root: str, budget: WorkBudget) -> None:
         self._schema = schema
         self._root = root
-        self._n_members = 0
+        self._budget = budget
         self._places = dict(_places(schema, ""))
         self._shared = {_target(part) for each in self._places.values() if _n_parts(each) > 1
                         for part in (each, *self._parts(each, set())) if "$ref" in part}
@@ -87,10 +87,7 @@ class _Closer:
             inner.append(self._places.get(target))
         for each in inner:
             if isinstance(each, dict):
-                self._n_members += 1 + len(each.get("properties", ()))
-                if self._n_members > MAX_MEMBERS:
-                    raise GrammarError(f"{self._root}: the parts of its objects name more than {MAX_MEMBERS:,} members "
-                                       "together")
+                self._budget.spend(WORK_OF_MEMBER * (1 + len(each.get("properties", ()))), self._root)
                 yield each
                 yield from self._parts(each, seen)
 

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ggpy.engine.structured.budget import WorkBudget
+from ggpy.engine.structured.budget import MAX_DEPTH, WorkBudget
 from ggpy.engine.structured.json_schema import member, shown_json
 from ggpy.errors import GrammarError
 from ggpy.text.json_pointer import target_of
 
 MAX_SHAPES = 64         # of one object
-MAX_DEPTH = 100         # of schemas in schemas that describe one object
 MAX_PARTS = 10_000      # schemas that describe one object
 PARTS_A_SCHEMA = 256    # that are copied in the time that a schema takes to read
 VALUES = ("enum", "const", "patternProperties")     # what is said of an object as a whole, or of names by a pattern

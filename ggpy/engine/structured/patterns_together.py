@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ggpy.engine.structured.budget import WorkBudget
-from ggpy.engine.structured.json_schema import MAX_DEPTH, member
+from ggpy.engine.structured.budget import MAX_DEPTH, WorkBudget
+from ggpy.engine.structured.json_schema import member
 from ggpy.errors import GrammarError
 from ggpy.text.json_pointer import target_of
 

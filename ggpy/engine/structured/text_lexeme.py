@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ggpy.engine.structured.budget import WorkBudget
+from ggpy.engine.structured.budget import MAX_DEPTH, WorkBudget
 from ggpy.engine.structured.json_schema import shown_json
 from ggpy.engine.structured.symbols import literal
 from ggpy.engine.structured.text_formats import REGEXES
@@ -14,7 +14,6 @@ from ggpy.errors import GrammarError
 from ggpy.text.json_pointer import target_of
 
 MAX_PARTS = 1_000       # schemas that one text has to meet
-MAX_DEPTH = 100         # of them in each other
 VALUES_A_SCHEMA = 16    # of an enum, that take as long to write as a schema takes to read
 MAX_GROUPS = 20         # in each other, in which ^ and $ may stand
 # of a regular expression: an escape, a set of characters, which may lack its end, or one character
