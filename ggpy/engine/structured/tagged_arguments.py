@@ -24,7 +24,8 @@ TEXT_KEYWORDS = ("pattern", "format", "minLength", "maxLength", "enum", "const")
 ANY_TEXT = "/(?s:.*)/"
 ANY_KEY = r"[A-Za-z0-9_.\-]{1,64}"
 MAX_BLAMED = 100        # parts of a schema that are asked one by one which of them is refused
-MAX_RULES_OF_TOOL = 1 << 20     # characters of the rules of one tool, and of what is checked beside them
+# characters of the rules of one tool, and of what is checked beside them: each argument brings along what it refers to
+MAX_RULES_OF_TOOL = 1 << 20
 
 
 def read_tags(value: Mapping[str, Any], path: str) -> ArgumentTags:

@@ -18,7 +18,9 @@ from ggpy.errors import GrammarError
 from ggpy.text.tool_calls.tool_list import ToolList
 
 MAX_TOOLS = 512
-MAX_RULES_OF_ALL = 8 << 20      # characters of the rules of arguments between tags, of all tools: seconds to compile
+# characters of the rules of arguments between tags, of all tools: as many as eight of the largest tools have, for they
+# are one text to the compiler
+MAX_RULES_OF_ALL = 8 << 20
 NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
