@@ -10,7 +10,7 @@ from ggpy.errors import GrammarError
 
 STACK_BYTES = 64 << 20      # the compiler recurses along references and rules
 MAX_S = 20.0                # of one compilation; that of a large schema takes about one
-MAX_LOST = 3                # compilations that go on though nobody waits: each has a processor, and 25 MB more every second
+MAX_LOST = 3                # compilations nobody waits for: each has a processor, and 25 MB more every second
 
 T = TypeVar("T")
 _stack_size_lock = threading.Lock()
