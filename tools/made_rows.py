@@ -11,7 +11,7 @@ SHORT = 200         # characters of a text where there is little room
 
 def modelfile_rows(made: StoredModel) -> list[tuple[str, str]]:
     """The instructions of its Modelfile, and what they are given in one line each; of a license only how it begins."""
-    rows = [("from", made.source + (f", by way of {made.parent}" if made.parent else ""))]
+    rows = [("from", made.source + (f", by way of {made.parent}" if made.parent not in ("", made.source) else ""))]
     rows += [("adapter", adapter) for adapter in made.adapters]
     if made.template is not None:
         rows.append(("template", "in place of the file's; --template prints it"))

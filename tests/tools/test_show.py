@@ -15,6 +15,7 @@ from ggpy.hub import catalogue
 from ggpy.hub.store import ModelStore, StoredModel
 from ggpy.models import build_model
 from ggpy.tools.forecast import forecast
+from ggpy.tools.made_rows import modelfile_rows
 from ggpy.tools.show import describe, kv_bytes_per_token
 from tests.models.arch_data import ArchModel
 
@@ -213,6 +214,11 @@ def test_what_the_maker_of_a_model_said_is_shown(
     assert cli.main(["show", "mario", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert (shown["made"]["system"], shown["made"]["parameters"]) == (mario.system, mario.parameters)
+
+
+def test_a_model_made_of_another_directly_is_from_it() -> None:
+    """Nothing came between."""
+    assert modelfile_rows(StoredModel(name="a:latest", source="b:latest", parent="b:latest")) == [("from", "b:latest")]
     assert (shown["n_ctx"], shown["memory"]["contexts"][-1]["n_ctx"]) == (128, 64)
     assert cli.main(["show", str(file), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["made"] is None
