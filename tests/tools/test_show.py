@@ -214,14 +214,14 @@ def test_what_the_maker_of_a_model_said_is_shown(
     assert cli.main(["show", "mario", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert (shown["made"]["system"], shown["made"]["parameters"]) == (mario.system, mario.parameters)
+    assert (shown["n_ctx"], shown["memory"]["contexts"][-1]["n_ctx"]) == (128, 64)
+    assert cli.main(["show", str(file), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["made"] is None
 
 
 def test_a_model_made_of_another_directly_is_from_it() -> None:
     """Nothing came between."""
     assert modelfile_rows(StoredModel(name="a:latest", source="b:latest", parent="b:latest")) == [("from", "b:latest")]
-    assert (shown["n_ctx"], shown["memory"]["contexts"][-1]["n_ctx"]) == (128, 64)
-    assert cli.main(["show", str(file), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["made"] is None
 
 
 def test_rm_deletes_what_list_shows(
