@@ -1,10 +1,7 @@
 """How a token is chosen from logits."""
 
-import importlib
-import inspect
 import itertools
 import math
-import re
 import warnings
 import weakref
 from dataclasses import fields, replace
@@ -19,16 +16,12 @@ from numpy.typing import NDArray
 
 from ggpy.engine.config import SAMPLERS, SamplingParams, samplers_of_letters
 from ggpy.engine.sampling import Sampler, SamplingMemory
-from ggpy.engine.sampling.chain import make_chain, methods_of
-from ggpy.engine.sampling.dry import NO_BREAKERS, Breakers
+from ggpy.engine.sampling.dry import Breakers
 from ggpy.errors import ConfigError, GgpyError
 from ggpy.kernels.cpu import object_loader
-from ggpy.kernels.cpu.sample_candidates import CALLS, COMMON, RARE
 from ggpy.kernels.cpu.team import Team
-from ggpy.text import Tokenizer
 from tests.engine.compiled import candidates, sample
 from tests.engine.sampler_meaning import Candidates, Random
-from tests.text.token_data import byte_bpe
 
 ALL: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 7}      # nothing is cut off
 
@@ -454,61 +447,3 @@ def test_a_banned_token_that_a_mask_asks_for_is_an_error() -> None:
     sampler, logits = Sampler(SamplingParams(temperature=0), banned=[3], is_masked=True), np.zeros(40, np.float32)
     with pytest.raises(GgpyError, match="are all tokens banned, or all that the answer may go on with"):
         sample(sampler, logits, (), np.array([1 << 3, 0], np.int32))
-
-
-def test_the_default_chain_and_greedy_are_compiled_with_a_model() -> None:
-    """A first request waits for no compiler."""
-    for p in (SamplingParams(), SamplingParams(temperature=0), SamplingParams(top_k=1)):
-        chain = make_chain(p, {}, NO_BREAKERS, 0)
-        needed = {entry.kernel for entry in chain} | {f"sample_order.{name}" for name in methods_of(p, chain)}
-        assert needed <= set(COMMON)
-
-
-KERNELS = {
-    f"{name}.{attribute}": value for name in (
-        "sample_rows", "sample_order", "sample_mask", "sample_penalties", "sample_dry", "sample_cuts",
-        "sample_temperature", "sample_draws", "sample_left")
-    for attribute, value in vars(importlib.import_module(f"ggpy.kernels.cpu.{name}")).items()
-    if getattr(value, "is_kernel", False)}
-
-
-def test_every_sampling_kernel_is_listed() -> None:
-    """So `ggpy warm` can compile all of them."""
-    assert set(KERNELS) == {*COMMON, *RARE}
-
-
-def methods_called(function: Any, helpers: dict[str, Any]) -> set[str]:
-    """The methods of candidates that the source of a kernel calls, itself or in its helpers."""
-    source = inspect.getsource(getattr(function, "py_func", function))
-    found = set(re.findall(r"call\(candidates, CANDIDATES\.(\w+)", source))
-    for name, helper in helpers.items():
-        if hasattr(helper, "py_func") and helper is not function and f"{name}(" in source:
-            found |= methods_called(helper, helpers)
-    return found
-
-
-@pytest.mark.parametrize("name", KERNELS)
-def test_the_methods_that_a_kernel_calls_are_listed(name: str) -> None:
-    """A request compiles what its kernels call; anything else would be a jump to nowhere."""
-    function = KERNELS[name]
-    assert methods_called(function, function.__globals__) == set(CALLS.get(name, "").split())
-
-
-@pytest.mark.parametrize("params", [
-    SamplingParams(), SamplingParams(temperature=0, ignore_eos=True), SamplingParams(mirostat=2),
-    SamplingParams(dry_multiplier=0.8, xtc_probability=0.5, logit_bias=((1, 2.0),), top_k=0),
-])
-def test_kernels_can_be_told_before_there_is_a_sampler(
-    params: SamplingParams, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They are those that the sampler then asks for, so a request that has to wait for some is known."""
-    tokenizer = Tokenizer.from_metadata(byte_bpe())
-    asked: list[str] = []
-
-    def addresses(names: list[str]) -> dict[str, int]:
-        asked.extend(names)
-        return dict.fromkeys(names, 1)
-
-    monkeypatch.setattr(object_loader, "addresses", addresses)
-    Sampler.for_tokenizer(params, tokenizer, is_masked=True)
-    assert sorted(asked) == sorted(Sampler.kernels(params, tokenizer, is_masked=True))
